@@ -1,0 +1,267 @@
+"""Free coordinates: the losses of VCC minimised over the points themselves, before any network is trained.
+
+Method of auxiliary coordinates (Carreira-Perpiñán & Vladymyrov 2015). Full-batch Adam in compiled code: each point
+gathers the forces of its edges, of a few random disconnected points and of the centres, so that no two threads write
+to the same place and the result does not depend on their number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numba as nb
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigsh
+
+from scvcc._losses import DISTANCE_FLOOR
+from scvcc._sampling import boundary_rates, contraction_rates
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+N_NEGATIVES = 5  # random pairs per point and step
+_OUT_OF_REACH = np.float32(15.0)  # e⁻¹⁵: repulsion beyond this distance is lost in rounding
+_BLOCKS = 64  # partial sums over points, fixed so that they do not depend on the number of threads
+_GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def spectral_start(graph: sp.csr_matrix, dim: int, rng: Generator) -> np.ndarray:
+    """Leading non-trivial eigenvectors of the normalised graph, each scaled to a largest entry of 1."""
+    n = graph.shape[0]
+    degree = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
+    inverse_root = np.divide(1, np.sqrt(degree), out=np.zeros(n), where=degree > 0)
+    scaling = sp.diags(inverse_root)
+    normalised = 0.5 * (scaling @ graph.astype(np.float64) @ scaling + sp.eye(n))  # eigenvalues in [0, 1]
+    vectors = _leading_vectors(sp.csr_matrix(normalised), min(dim + 1, n), rng)[:, 1:]
+    H = np.zeros((n, dim))
+    H[:, : vectors.shape[1]] = vectors * inverse_root[:, None]
+    H /= np.maximum(np.abs(H).max(axis=0), np.finfo(np.float64).tiny)
+    return H + rng.normal(scale=1e-3, size=H.shape)
+
+
+def _leading_vectors(matrix: sp.csr_matrix, k: int, rng: Generator) -> np.ndarray:
+    n = matrix.shape[0]
+    start = rng.uniform(-1, 1, n)
+    if n <= max(4 * k, 100):
+        return np.linalg.eigh(matrix.toarray())[1][:, ::-1][:, :k]
+    try:
+        values, vectors = eigsh(matrix, k=k, which="LA", v0=start, tol=1e-4, maxiter=3000, ncv=min(n, max(2 * k + 10, 30)))
+    except ArpackNoConvergence as stopped:
+        values, vectors = stopped.eigenvalues, stopped.eigenvectors
+    except ArpackError:  # no start at all: the noise added by the caller is then the whole start
+        return np.zeros((n, k))
+    return vectors[:, np.argsort(-values)]
+
+
+@dataclass
+class FreeCoordinates:
+    """Points `H` (and centres, if any) under the four losses, with the state of the optimiser.
+
+    Parameters
+    ----------
+    H
+        Start, (n, dim).
+    graph
+        Latent graph, symmetric CSR with sorted indices.
+    weights
+        Weights of the losses by name: boundary, contraction, expansion, clustering.
+    repulsion
+        Share of the repulsive half in the boundary loss.
+    total_steps, learning_rate
+        The learning rate falls linearly to zero over all steps.
+    seed
+        Of the random pairs.
+    centers
+        (K, dim). With centres the clustering loss fades in, to its full weight at the last step, and the boundary
+        loss fades out.
+    """
+
+    H: np.ndarray
+    graph: sp.csr_matrix
+    weights: dict[str, float]
+    repulsion: float
+    total_steps: int
+    learning_rate: float
+    seed: int
+    centers: np.ndarray | None = None
+    step: int = 0
+    _moments: np.ndarray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.H = np.array(self.H, dtype=np.float32, order="C")
+        self._moments = np.zeros((2, *self.H.shape), np.float32)
+        if self.centers is None:
+            self._centers = np.zeros((0, self.H.shape[1]))
+        else:
+            self._centers = np.array(self.centers, dtype=np.float64)
+        self._frequencies = np.full(len(self._centers), len(self.H) / max(len(self._centers), 1))
+        self._boundary, self._contraction = _edge_strengths(self.graph)
+        self._pointers = self.graph.indptr.astype(np.int64)
+        self._neighbours = self.graph.indices.astype(np.int32)
+
+    @property
+    def progress(self) -> float:
+        return self.step / self.total_steps
+
+    @property
+    def beta(self) -> float:
+        """Weight of the clustering loss at this step."""
+        return self.weights["clustering"] * self.progress if len(self._centers) else 0.0
+
+    @property
+    def boundary_weight(self) -> float:
+        fade = 1 - self.progress if len(self._centers) else 1.0
+        return self.weights["boundary"] * fade
+
+    def run(self, steps: int) -> None:
+        """Take `steps` steps, or as many as are left."""
+        for _ in range(min(steps, self.total_steps - self.step)):
+            gradient = _gradient(
+                self.H,
+                self._pointers,
+                self._neighbours,
+                self._boundary,
+                self._contraction,
+                np.float32(self.boundary_weight),
+                np.float32(self.weights["contraction"]),
+                np.float32(self.weights["expansion"]),
+                np.float32(self.repulsion),
+                N_NEGATIVES,
+                np.uint64(self.seed * self.total_steps + self.step),
+            )
+            rate = self.learning_rate * (1 - self.progress) + 1e-4
+            if self.beta > 0:
+                self._pull_to_centers(gradient, rate)
+            self.step += 1
+            _adam(self.H, gradient, self._moments, self.step, rate)
+        if self.centers is not None:
+            self.centers = self._centers.copy()
+
+    def _pull_to_centers(self, gradient: np.ndarray, rate: float) -> None:
+        """Add the clustering loss to `gradient` and move the centres, by plain gradient: Adam makes them drift."""
+        frequencies, center_gradient = _clustering_gradient(
+            self.H, self._centers, self._frequencies, gradient, self.beta
+        )
+        self._frequencies = frequencies.sum(axis=0) + 1e-9
+        self._centers -= rate * center_gradient.sum(axis=0) * len(self._centers) / len(self.H)
+
+
+def _edge_strengths(graph: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of each stored entry in E⁻ and E⁺, times n: the loss is then a mean over edges and a sum over points."""
+    minus, plus = boundary_rates(graph.data), contraction_rates(graph.data)
+    n = 2 * graph.shape[0]  # every undirected edge is stored twice
+    return (n * minus / minus.sum()).astype(np.float32), (n * plus / plus.sum()).astype(np.float32)
+
+
+@nb.njit(inline="always")
+def _mix(state):
+    """One output of the splitmix64 generator."""
+    state = (state ^ (state >> np.uint64(30))) * _MIX_1
+    state = (state ^ (state >> np.uint64(27))) * _MIX_2
+    return state ^ (state >> np.uint64(31))
+
+
+@nb.njit(inline="always")
+def _is_connected(neighbours, low, high, j):
+    """Binary search for `j` in the sorted slice neighbours[low:high]."""
+    while low < high:
+        middle = (low + high) // 2
+        if neighbours[middle] < j:
+            low = middle + 1
+        elif neighbours[middle] > j:
+            high = middle
+        else:
+            return True
+    return False
+
+
+@nb.njit(parallel=True, fastmath=True, cache=True)
+def _gradient(H, pointers, neighbours, boundary, contraction, w_b, w_c, w_e, repulsion, n_negatives, seed):
+    """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point."""
+    n, dim = H.shape
+    G = np.zeros_like(H)
+    floor, one = np.float32(DISTANCE_FLOOR), np.float32(1.0)
+    for i in nb.prange(n):
+        for e in range(pointers[i], pointers[i + 1]):
+            j = neighbours[e]
+            d2 = floor
+            for k in range(dim):
+                d2 += (H[i, k] - H[j, k]) ** 2
+            d = np.sqrt(d2)
+            force = w_c * contraction[e]
+            if w_b > 0:
+                force += w_b * boundary[e] * (one - repulsion / (np.exp(d) - one))
+            force /= d
+            for k in range(dim):
+                G[i, k] += force * (H[i, k] - H[j, k])
+        if w_e > 0:
+            push = np.zeros(dim, np.float32)
+            drawn = 0
+            state = _mix(seed * _GOLDEN + np.uint64(i))
+            for _ in range(n_negatives):
+                state += _GOLDEN
+                j = np.int64(((_mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
+                if j == i or _is_connected(neighbours, pointers[i], pointers[i + 1], j):
+                    continue
+                drawn += 1
+                d2 = floor
+                for k in range(dim):
+                    d2 += (H[i, k] - H[j, k]) ** 2
+                d = np.sqrt(d2)
+                if d < _OUT_OF_REACH:
+                    force = one / ((np.exp(d) - one) * d)
+                    for k in range(dim):
+                        push[k] += force * (H[i, k] - H[j, k])
+            if drawn > 0:
+                scale = 2 * w_e / drawn  # a pair pushes both its ends; here each point collects its own share
+                for k in range(dim):
+                    G[i, k] -= scale * push[k]
+    return G
+
+
+@nb.njit(parallel=True, cache=True)
+def _clustering_gradient(H, centers, frequencies, G, beta):
+    """Add the gradient of β KL(P ‖ Q) to `G`; returns Σ Q and the gradient of the centres, in blocks of points."""
+    n, dim = H.shape
+    K = len(centers)
+    new_frequencies = np.zeros((_BLOCKS, K))
+    center_gradient = np.zeros((_BLOCKS, K, dim))
+    for block in nb.prange(_BLOCKS):
+        kernel = np.zeros(K)
+        for i in range(block * n // _BLOCKS, (block + 1) * n // _BLOCKS):
+            total = 0.0
+            for k in range(K):
+                d2 = 1.0
+                for x in range(dim):
+                    d2 += (H[i, x] - centers[k, x]) ** 2
+                kernel[k] = 1 / d2
+                total += kernel[k]
+            normaliser = 0.0
+            for k in range(K):
+                normaliser += (kernel[k] / total) ** 2 / frequencies[k]
+            for k in range(K):
+                q = kernel[k] / total
+                p = q * q / frequencies[k] / normaliser
+                new_frequencies[block, k] += q
+                force = 2 * beta * kernel[k] * (p - q)
+                for x in range(dim):
+                    pull = force * (H[i, x] - centers[k, x])
+                    G[i, x] += np.float32(pull)
+                    center_gradient[block, k, x] -= pull
+    return new_frequencies, center_gradient
+
+
+@nb.njit(parallel=True, fastmath=True, cache=True)
+def _adam(H, G, moments, step, rate):
+    """One step of Adam (β₁ = .9, β₂ = .99) in place."""
+    n, dim = H.shape
+    scale = np.float32(rate * np.sqrt(1 - 0.99**step) / (1 - 0.9**step))
+    a, b, tiny = np.float32(0.9), np.float32(0.99), np.float32(1e-8)
+    for i in nb.prange(n):
+        for k in range(dim):
+            g = G[i, k]
+            moments[0, i, k] = a * moments[0, i, k] + (1 - a) * g
+            moments[1, i, k] = b * moments[1, i, k] + (1 - b) * g * g
+            H[i, k] -= scale * moments[0, i, k] / (np.sqrt(moments[1, i, k]) + tiny)

@@ -1,0 +1,117 @@
+"""The encoder: an MLP from the input features to the embedding, and the rows it reads, one mini-batch at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from scvcc._graph import Matrix
+
+BLOCK = 512  # rows per forward pass outside training; always full, see `encode`
+
+
+class Encoder(nn.Module):
+    """Multi-layer perceptron with ReLU units that centres and scales its input.
+
+    The weights are drawn from `generator`, so that building one leaves torch's global random state alone.
+    """
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, n_features: int, hidden: Sequence[int], latent_dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        sizes = [n_features, *hidden, latent_dim]
+        layers: list[nn.Module] = []
+        for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
+            layers += [_linear(fan_in, fan_out, generator), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])  # no ReLU on the embedding
+        self.register_buffer("center", torch.zeros(n_features))
+        self.register_buffer("scale", torch.ones(()))
+
+    def standardise(self, X: Matrix) -> None:
+        """Take the mean of each feature and the overall spread around it from `X`."""
+        mean, spread = _moments(X)
+        self.center.copy_(torch.from_numpy(mean.astype(np.float32)))
+        self.scale.fill_(spread if spread > 0 else 1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers((x - self.center) / self.scale)
+
+
+def _linear(fan_in: int, fan_out: int, generator: torch.Generator) -> nn.Linear:
+    layer = nn.utils.skip_init(nn.Linear, fan_in, fan_out)
+    bound = 1 / math.sqrt(fan_in)
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    return layer
+
+
+def _moments(X: Matrix) -> tuple[np.ndarray, float]:
+    """Mean of each feature, and the root mean square of X less those means, in float64 and block by block."""
+    n, d = X.shape
+    total, squares = np.zeros(d), 0.0
+    for rows in _blocks(n, 8 * BLOCK):
+        block = X[rows]
+        values = block.data if sp.issparse(block) else block
+        total += np.asarray(block.sum(axis=0, dtype=np.float64)).ravel()
+        squares += float(np.square(values, dtype=np.float64).sum())
+    mean = total / n
+    return mean, math.sqrt(max(squares / (n * d) - float(np.square(mean).mean()), 0.0))
+
+
+def _blocks(n: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+class Rows:
+    """Rows of a matrix as dense float32 tensors on a device.
+
+    A dense matrix is moved to the device once. A sparse one stays on the host as CSR; only the rows asked for are
+    made dense.
+    """
+
+    def __init__(self, X: Matrix, device: torch.device) -> None:
+        self.device = device
+        self._sparse = sp.csr_matrix(X) if sp.issparse(X) else None
+        self._dense = None if sp.issparse(X) else torch.from_numpy(_writable_float32(X)).to(device)
+        self.shape = X.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        if self._dense is not None:
+            return self._dense[index]
+        picked = index if isinstance(index, slice) else index.cpu().numpy()
+        return torch.from_numpy(self._sparse[picked].toarray().astype(np.float32, copy=False)).to(self.device)
+
+
+def _writable_float32(X: Matrix) -> np.ndarray:
+    """`X` as C-ordered float32; copied only where needed (torch warns about read-only memory)."""
+    array = np.ascontiguousarray(X, dtype=np.float32)
+    return array if array.flags.writeable else array.copy()
+
+
+@torch.no_grad()
+def encode(encoder: Encoder, rows: Rows) -> Tensor:
+    """Embedding (n, latent_dim), in blocks of one size.
+
+    The last block is filled up with zeros: matrix products of another shape round differently, and the place of a cell
+    must not depend on the cells it comes with.
+    """
+    parts = []
+    for index in _blocks(len(rows), BLOCK):
+        x = rows[index]
+        missing = BLOCK - len(x)
+        parts.append(encoder(nn.functional.pad(x, (0, 0, 0, missing)))[: len(x)])
+    return torch.cat(parts)

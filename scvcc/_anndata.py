@@ -5,12 +5,13 @@ Everything here reads `adata` without changing it, except `write_result`, which 
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import platform
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +151,7 @@ def read_representation(adata: AnnData, source: Source, *, seed: int) -> Represe
     if source.name == "X":
         X = variables(adata, source.layer)
         warn_if_counts(X, str(source))
-        return Representation(_finite(X, str(source)), source)
+        return Representation(finite(X, str(source)), source)
     if source.name not in adata.obsm:
         return _pca(adata, source, seed)
     X = _as_matrix(adata.obsm[source.name], f"adata.obsm[{source.name!r}]")
@@ -159,7 +160,7 @@ def read_representation(adata: AnnData, source: Source, *, seed: int) -> Represe
             f"n_pcs={source.n_pcs}, but adata.obsm[{source.name!r}] has {X.shape[1]} columns: "
             "lower n_pcs, or compute more components first."
         )
-    return Representation(_finite(X[:, : source.n_pcs], str(source)), source)
+    return Representation(finite(X[:, : source.n_pcs], str(source)), source)
 
 
 def variables(adata: AnnData, layer: str | None = None) -> Matrix:
@@ -193,14 +194,22 @@ def _as_matrix(values: Any, name: str) -> Matrix:
     if values.ndim != 2:
         raise ValueError(f"{name} has {values.ndim} dimension(s): a matrix with one row per cell is needed.")
     if values.dtype.kind not in "biuf":
-        raise TypeError(f"{name} has dtype {values.dtype}: convert it to numbers, for instance with .astype('float32').")
+        raise TypeError(
+            f"{name} has dtype {values.dtype}: convert it to numbers, for instance with .astype('float32')."
+        )
     if values.dtype.kind != "f" or values.dtype.itemsize < 4:
         return values.astype(np.float32)
     return values
 
 
-def _finite(X: Matrix, name: str) -> Matrix:
-    values = X.data if sp.issparse(X) else X
+def stored_values(X: Matrix) -> np.ndarray:
+    """Return the entries of a dense, or the stored entries of a sparse matrix."""
+    return np.asarray(X.data) if sp.issparse(X) else np.asarray(X)
+
+
+def finite(X: Matrix, name: str) -> Matrix:
+    """Return `X`, or raise an error that counts NaN and infinite values."""
+    values = stored_values(X)
     # a finite sum needs no second look; an infinite one may be an overflow
     if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():
         count = int(np.size(values) - np.isfinite(values).sum())
@@ -210,15 +219,13 @@ def _finite(X: Matrix, name: str) -> Matrix:
 
 def warn_if_counts(X: Matrix, name: str) -> None:
     """Warn where the matrix holds large whole numbers only, as raw counts do."""
-    values = X.data if sp.issparse(X) else X[:: max(1, X.size // COUNTS_SAMPLE)].ravel()
-    values = values[:: max(1, values.size // COUNTS_SAMPLE)]
-    if values.size == 0 or values.min() < 0 or values.max() <= COUNTS_MAX or (values != np.rint(values)).any():
+    values = stored_values(X)
+    values = values[:: max(1, values.size // COUNTS_SAMPLE)].ravel()
+    if values.size == 0 or values.min() < 0 or values.max() <= COUNTS_MAX or np.any(values != np.rint(values)):
         return
-    warnings.warn(
+    warn(
         f"{name} looks like raw counts (whole numbers up to {values.max():.0f}). Usual preparation for cells: "
-        "sc.pp.normalize_total, sc.pp.log1p, sc.pp.highly_variable_genes, sc.pp.pca; for documents: scvcc.pp.lsa.",
-        UserWarning,
-        stacklevel=4,
+        "sc.pp.normalize_total, sc.pp.log1p, sc.pp.highly_variable_genes, sc.pp.pca; for documents: scvcc.pp.lsa."
     )
 
 
@@ -227,11 +234,13 @@ def _pca(adata: AnnData, source: Source, seed: int) -> Representation:
     X = variables(adata, source.layer)
     where = "adata.X" if source.layer is None else f"adata.layers[{source.layer!r}]"
     warn_if_counts(X, where)
-    _finite(X, where)
+    finite(X, where)
     var = adata.var[[c for c in ("highly_variable",) if c in adata.var]]
     limit = min(adata.n_obs, int(var["highly_variable"].sum()) if len(var.columns) else adata.n_vars) - 1
     if limit < 1 or (source.n_pcs or 0) > limit:
-        raise ValueError(f"n_pcs={source.n_pcs}, but the data allow {max(limit, 0)} components: set n_pcs or use_rep='X'.")
+        raise ValueError(
+            f"n_pcs={source.n_pcs}, but the data allow {max(limit, 0)} components: set n_pcs or use_rep='X'."
+        )
     light = AnnData(X=X, obs=pd.DataFrame(index=adata.obs_names), var=var)
     sc.pp.pca(light, n_comps=source.n_pcs, random_state=seed, key_added=None if source.name == "X_pca" else source.name)
     keys = ("PCs", "pca") if source.name == "X_pca" else (source.name, source.name)
@@ -256,6 +265,13 @@ class Graph:
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     additions: Additions = field(default_factory=dict)
+
+    def restricted_to(self, cells: np.ndarray) -> Graph:
+        """Return the part of the graph between the chosen cells."""
+        part = self.matrix[cells][:, cells]
+        if part.nnz == 0:
+            raise ValueError(f"restrict_to: {self.name} has no edge between the {int(cells.sum())} chosen cells.")
+        return replace(self, matrix=part)
 
 
 def choose_graph(
@@ -324,7 +340,8 @@ def _graph_at_key(adata: AnnData, key: str) -> Graph:
     """Read the graph of `adata.uns[key]`: its distances, or its connectivities where there are no distances."""
     entry = adata.uns.get(key, {})
     entry = entry if isinstance(entry, Mapping) else {}
-    for mode, kind in (("distance", "distances"), ("connectivity", "connectivities")):
+    kinds: tuple[tuple[GraphMode, str], ...] = (("distance", "distances"), ("connectivity", "connectivities"))
+    for mode, kind in kinds:
         name = entry.get(f"{kind}_key", kind)
         if name in adata.obsp:
             return _read_graph(adata, adata.obsp[name], mode, f"adata.obsp[{name!r}]", _params(entry))
@@ -368,8 +385,6 @@ def _read_graph(adata: AnnData, matrix: Any, mode: GraphMode, name: str, params:
     if mode == "connectivity":
         csr.eliminate_zeros()
     csr.sort_indices()
-    what = "distances" if mode == "distance" else "no distances, so connectivities are the weights of the latent graph"
-    log.info("graph: stored %s (%s)", name, what)
     return Graph(csr, mode, name, params)
 
 
@@ -378,7 +393,8 @@ def build_graph(representation: Representation, *, n_neighbors: int, metric: str
     X, source = representation.X, representation.source
     if X.shape[0] <= n_neighbors:
         raise ValueError(
-            f"n_neighbors={n_neighbors} needs more than {n_neighbors} cells, but adata has {X.shape[0]}: lower n_neighbors."
+            f"n_neighbors={n_neighbors} needs more than {n_neighbors} cells, but adata has {X.shape[0]}: "
+            "lower n_neighbors."
         )
     light = AnnData(obs=pd.DataFrame(index=pd.RangeIndex(X.shape[0]).astype(str)))
     light.obsm["rep"] = sp.csr_matrix(X) if sp.issparse(X) else X
@@ -393,7 +409,7 @@ def build_graph(representation: Representation, *, n_neighbors: int, metric: str
     log.info("graph built: sc.pp.neighbors on %s, kept in adata.uns[%r] and adata.obsp", source, key)
     name = entry["distances_key"]
     graph = _read_graph(light, light.obsp[name], "distance", f"adata.obsp[{name!r}]", entry["params"])
-    return Graph(graph.matrix, graph.mode, graph.name, graph.params, additions)
+    return replace(graph, additions=additions)
 
 
 def check_graph_fits(graph: Graph, X: Matrix) -> None:
@@ -412,11 +428,9 @@ def check_graph_fits(graph: Graph, X: Matrix) -> None:
         )
     kept, made = float(np.median(np.diff(graph.matrix.indptr))), graph.params.get("n_neighbors")
     if made is not None and kept < int(made) / 3:
-        warnings.warn(
+        warn(
             f"{graph.name} was built with {int(made)} neighbors, but cells have a median of {kept:.0f} left after "
-            "filtering: run sc.pp.neighbors again for a sharper result.",
-            UserWarning,
-            stacklevel=3,
+            "filtering: run sc.pp.neighbors again for a sharper result."
         )
 
 
@@ -445,8 +459,46 @@ def warn_about_pieces(graph: Graph, n_clusters: int | None) -> None:
         return
     if n_clusters is not None and n_clusters < n_pieces:
         found.append(f"n_clusters={n_clusters} is below the number of pieces, so unconnected pieces share a cluster")
-    message = f"The neighbor graph {graph.name} is less than ideal: {'; '.join(found)}."
-    warnings.warn(message + " A larger n_neighbors connects more cells.", UserWarning, stacklevel=3)
+    advice = " A larger n_neighbors connects more cells." if n_pieces > 1 else ""
+    warn(f"The neighbor graph {graph.name} needs a look: {'; '.join(found)}.{advice}")
+
+
+# --------------------------------------------------------------------------------------- both, as a run needs it
+
+
+def graph_and_representation(
+    adata: AnnData,
+    *,
+    use_rep: str | None,
+    n_pcs: int | None,
+    layer: str | None,
+    neighbors_key: str | None,
+    obsp: str | None,
+    n_neighbors: int,
+    metric: str,
+    own_key: str,
+    seed: int,
+) -> tuple[Graph, Representation]:
+    """Find the graph and the representation that belongs to it; compute what is missing."""
+    wanted = requested_source(adata, use_rep, n_pcs, layer)
+    search: dict[str, Any] = {"n_neighbors": n_neighbors, "metric": metric}
+    graph = choose_graph(adata, wanted, neighbors_key=neighbors_key, obsp=obsp, own_key=own_key, **search)
+    made_on = None if graph is None else graph_source(adata, graph.params)
+    if wanted is None and made_on is not None and made_on.name != "X" and made_on.name not in adata.obsm:
+        raise ValueError(
+            f"The stored graph was built on {made_on}, which is not there any more: "
+            "name another representation with use_rep=, or run sc.pp.neighbors again."
+        )
+    representation = read_representation(adata, wanted or made_on or default_source(adata), seed=seed)
+    log.info("representation: %s, %d columns", representation.source, representation.X.shape[1])
+    if graph is None:
+        key = own_key if _has_graph(adata, "neighbors") else "neighbors"
+        return build_graph(representation, seed=seed, key=key, **search), representation
+    what = "its distances" if graph.mode == "distance" else "connectivities, taken as the weights of the latent graph"
+    log.info("graph: stored %s (%s)", graph.name, what)
+    if graph.mode == "distance" and made_on is not None and _same_source(adata, made_on, representation.source):
+        check_graph_fits(graph, representation.X)
+    return graph, representation
 
 
 # ------------------------------------------------------------------------------------------- part of the cells
@@ -533,9 +585,11 @@ def _spread(values: np.ndarray, cells: np.ndarray) -> np.ndarray:
 
 def _drop_stale(adata: AnnData, key: str, categories: list[str], obsm: Mapping[str, Any]) -> None:
     """Remove what an earlier run under `key` left and this one does not replace."""
-    old = adata.obs[key] if key in adata.obs else None
-    if isinstance(getattr(old, "dtype", None), pd.CategoricalDtype) and list(old.cat.categories) != categories:
-        adata.uns.pop(f"{key}_colors", None)
+    if key in adata.obs:
+        old = adata.obs[key]
+        same = isinstance(old.dtype, pd.CategoricalDtype) and list(old.cat.categories) == categories
+        if not same:
+            adata.uns.pop(f"{key}_colors", None)
     previous = adata.uns.get(key)
     for stage in previous.get("stages", []) if isinstance(previous, Mapping) else []:
         if f"X_{key}_{stage}" not in obsm:
@@ -586,8 +640,19 @@ def result_source(adata: AnnData, key: str) -> Source:
 
 
 def _params(entry: Any) -> Mapping[str, Any]:
+    """Return the parameters of an entry of uns; old files hold numbers and names as arrays of length 1."""
     params = entry.get("params") if isinstance(entry, Mapping) else None
-    return params if isinstance(params, Mapping) else {}
+    if not isinstance(params, Mapping):
+        return {}
+    return {k: v.item() if isinstance(v, (np.ndarray, np.generic)) and v.size == 1 else v for k, v in params.items()}
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the user's code that called into the package."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "scvcc":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def _names(keys: Any) -> str:

@@ -47,7 +47,9 @@ def _leading_vectors(matrix: sp.csr_matrix, k: int, rng: Generator) -> np.ndarra
     if n <= max(4 * k, 100):
         return np.linalg.eigh(matrix.toarray())[1][:, ::-1][:, :k]
     try:
-        values, vectors = eigsh(matrix, k=k, which="LA", v0=start, tol=1e-4, maxiter=3000, ncv=min(n, max(2 * k + 10, 30)))
+        values, vectors = eigsh(
+            matrix, k=k, which="LA", v0=start, tol=1e-4, maxiter=3000, ncv=min(n, max(2 * k + 10, 30))
+        )
     except ArpackNoConvergence as stopped:
         values, vectors = stopped.eigenvalues, stopped.eigenvectors
     except ArpackError:  # no start at all: the noise added by the caller is then the whole start
@@ -74,8 +76,9 @@ class FreeCoordinates:
     seed
         Of the random pairs.
     centers
-        (K, dim). With centres the clustering loss fades in, to its full weight at the last step, and the boundary
-        loss fades out.
+        (K, dim). With centres the clustering loss fades in and the boundary loss fades out.
+    final_beta
+        β at the last step; it rises linearly from zero.
     """
 
     H: np.ndarray
@@ -85,18 +88,16 @@ class FreeCoordinates:
     total_steps: int
     learning_rate: float
     seed: int
-    centers: np.ndarray | None = None
+    centers: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    final_beta: float = 0.0
     step: int = 0
     _moments: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.H = np.array(self.H, dtype=np.float32, order="C")
         self._moments = np.zeros((2, *self.H.shape), np.float32)
-        if self.centers is None:
-            self._centers = np.zeros((0, self.H.shape[1]))
-        else:
-            self._centers = np.array(self.centers, dtype=np.float64)
-        self._frequencies = np.full(len(self._centers), len(self.H) / max(len(self._centers), 1))
+        self.centers = np.array(self.centers, dtype=np.float64)
+        self._frequencies = np.full(len(self.centers), len(self.H) / max(len(self.centers), 1))
         self._boundary, self._contraction = _edge_strengths(self.graph)
         self._pointers = self.graph.indptr.astype(np.int64)
         self._neighbours = self.graph.indices.astype(np.int32)
@@ -107,13 +108,11 @@ class FreeCoordinates:
 
     @property
     def beta(self) -> float:
-        """Weight of the clustering loss at this step."""
-        return self.weights["clustering"] * self.progress if len(self._centers) else 0.0
+        return self.final_beta * self.progress
 
     @property
     def boundary_weight(self) -> float:
-        fade = 1 - self.progress if len(self._centers) else 1.0
-        return self.weights["boundary"] * fade
+        return self.weights["boundary"] * (1 - self.progress if len(self.centers) else 1)
 
     def run(self, steps: int) -> None:
         """Take `steps` steps, or as many as are left."""
@@ -132,20 +131,18 @@ class FreeCoordinates:
                 np.uint64(self.seed * self.total_steps + self.step),
             )
             rate = self.learning_rate * (1 - self.progress) + 1e-4
-            if self.beta > 0:
+            if len(self.centers):
                 self._pull_to_centers(gradient, rate)
             self.step += 1
             _adam(self.H, gradient, self._moments, self.step, rate)
-        if self.centers is not None:
-            self.centers = self._centers.copy()
 
     def _pull_to_centers(self, gradient: np.ndarray, rate: float) -> None:
         """Add the clustering loss to `gradient` and move the centres, by plain gradient: Adam makes them drift."""
         frequencies, center_gradient = _clustering_gradient(
-            self.H, self._centers, self._frequencies, gradient, self.beta
+            self.H, self.centers, self._frequencies, gradient, self.beta * self.weights["clustering"]
         )
         self._frequencies = frequencies.sum(axis=0) + 1e-9
-        self._centers -= rate * center_gradient.sum(axis=0) * len(self._centers) / len(self.H)
+        self.centers -= rate * center_gradient.sum(axis=0) * len(self.centers) / len(self.H)
 
 
 def _edge_strengths(graph: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:

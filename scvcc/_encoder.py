@@ -13,6 +13,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.random import Generator
+
     from scvcc._graph import Matrix
 
 BLOCK = 512  # rows per forward pass outside training; always full, see `encode`
@@ -82,18 +84,17 @@ class Rows:
 
     def __init__(self, X: Matrix, device: torch.device) -> None:
         self.device = device
-        self._sparse = sp.csr_matrix(X) if sp.issparse(X) else None
-        self._dense = None if sp.issparse(X) else torch.from_numpy(_writable_float32(X)).to(device)
+        self._rows = sp.csr_matrix(X) if sp.issparse(X) else torch.from_numpy(_writable_float32(X)).to(device)
         self.shape = X.shape
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
-        if self._dense is not None:
-            return self._dense[index]
+        if isinstance(self._rows, Tensor):
+            return self._rows[index]
         picked = index if isinstance(index, slice) else index.cpu().numpy()
-        return torch.from_numpy(self._sparse[picked].toarray().astype(np.float32, copy=False)).to(self.device)
+        return torch.from_numpy(self._rows[picked].toarray().astype(np.float32, copy=False)).to(self.device)
 
 
 def _writable_float32(X: Matrix) -> np.ndarray:
@@ -115,3 +116,13 @@ def encode(encoder: Encoder, rows: Rows) -> Tensor:
         missing = BLOCK - len(x)
         parts.append(encoder(nn.functional.pad(x, (0, 0, 0, missing)))[: len(x)])
     return torch.cat(parts)
+
+
+def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.device) -> list[Tensor]:
+    """Random batches that cover all rows once, as index tensors on the device."""
+    return list(torch.from_numpy(rng.permutation(n)).to(device).split(batch_size))
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = rate

@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scvcc import _graph, _labels
 from scvcc._encoder import Rows, encode
-from scvcc._train import Settings, resolve_weights, train
+from scvcc._settings import Settings, resolve_weights
+from scvcc._train import train
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -140,7 +141,9 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         self.random_state = random_state
         self.progress = progress
 
-    def fit(self, X: Matrix, y: None = None, *, graph: Matrix | None = None, graph_mode: GraphMode = "distance") -> Self:
+    def fit(
+        self, X: Matrix, y: None = None, *, graph: Matrix | None = None, graph_mode: GraphMode = "distance"
+    ) -> Self:
         """Build the latent graph, train the encoder and label the rows of `X`.
 
         Parameters
@@ -308,15 +311,15 @@ def resolve_device(device: str) -> torch.device:
     return resolved
 
 
-def _check_integer(name: str, value: object, *, low: int, high: int | None = None, why: str = "") -> None:
+def _check_integer(name: str, value: Any, *, low: int, high: int | None = None, why: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, found {value!r} of type {type(value).__name__}.")
-    if value < low or (high is not None and value > high):
+    if int(value) < low or (high is not None and int(value) > high):
         limits = f"at least {low}" if high is None else f"from {low} to {high} ({why})"
         raise ValueError(f"{name} must be {limits}, found {value}.")
 
 
-def _as_seed(random_state: object) -> int:
+def _as_seed(random_state: Any) -> int:
     """One integer from what scikit-learn and numpy users pass; drawing it is all that happens to a generator."""
     if random_state is None:
         return int(np.random.default_rng().integers(2**31))
@@ -336,7 +339,7 @@ def _threads(n_jobs: int | None) -> Iterator[None]:
         return
     _check_integer("n_jobs", n_jobs, low=-1)
     before = numba.get_num_threads(), torch.get_num_threads()
-    limit = numba.config.NUMBA_NUM_THREADS
+    limit = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     wanted = limit if n_jobs == -1 else max(n_jobs, 1)
     numba.set_num_threads(min(wanted, limit))
     torch.set_num_threads(wanted)

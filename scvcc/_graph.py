@@ -56,9 +56,7 @@ def neighbor_distances(
     return _as_csr(indices, distances, n)
 
 
-def _descend(
-    Z: Matrix, n_neighbors: int, metric: str, seed: int, n_jobs: int | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _descend(Z: Matrix, n_neighbors: int, metric: str, seed: int, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Approximate neighbours; a row's own index and unfilled places come back as -1."""
     from pynndescent import NNDescent  # compiles on import, so only where it is needed
 

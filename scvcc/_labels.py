@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     import scipy.sparse as sp
     from numpy.random import Generator
+
+logger = logging.getLogger(__name__)
 
 RESOLUTION = 0.75  # of the modularity that judges candidates; 1 asks for clusters too even in size
 KMEANS_ROWS = 20_000  # k-means starts look at this many rows at most
@@ -97,9 +100,7 @@ def cluster_medians(H: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.nd
     return np.stack([np.median(H[labels == k] if (labels == k).any() else H, axis=0) for k in range(n_clusters)])
 
 
-def candidate_partitions(
-    H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator
-) -> Iterator[np.ndarray]:
+def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> Iterator[np.ndarray]:
     """Partitions of `H` into `n_clusters`: k-means starts, and finer k-means runs merged along the graph."""
     for _ in range(N_STARTS):
         yield compact(kmeans_labels(H, n_clusters, rng))
@@ -113,7 +114,7 @@ def candidate_partitions(
 
 def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
     """The candidate with the highest modularity on the latent graph; k-means' own inertia is a poor judge."""
-    candidates = [labels for labels in candidate_partitions(H, graph, n_clusters, rng)]
+    candidates = list(candidate_partitions(H, graph, n_clusters, rng))
     full = [labels for labels in candidates if labels.max() + 1 == n_clusters]
     return max(full or candidates, key=lambda labels: ClusterGraph(graph, labels).modularity(RESOLUTION))
 
@@ -165,3 +166,16 @@ def calibrate_sharpness(
         return float(np.average(logsumexp(scaled, axis=1) - chosen, weights=weights))
 
     return float(np.exp(minimize_scalar(neighbour_surprise, bounds=(-2.0, 4.0), method="bounded").x))
+
+
+def fill_empty_clusters(H: np.ndarray, centers: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Move the centre of a cluster that lost all its points back to the points it was made for; else drop it."""
+    K = len(centers)
+    counts = np.bincount(nearest_center(H, centers), minlength=K)
+    if (counts == 0).any():
+        homes = cluster_medians(H, labels, K)
+        centers = np.where((counts == 0)[:, None], homes, centers)
+        counts = np.bincount(nearest_center(H, centers), minlength=K)
+    if (counts == 0).any():
+        logger.warning("%d of %d clusters are empty and were dropped.", (counts == 0).sum(), K)
+    return centers[counts > 0]

@@ -9,6 +9,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 LOSSES = ("boundary", "contraction", "expansion", "clustering", "anchor", "total")
@@ -36,7 +37,7 @@ class Monitor:
         self._bar.set_description(f"VCC: {stage}", refresh=False)
         self._bar.update(steps)
 
-    def record(self, stage: str, step: int, *, labels: np.ndarray | None = None, **values: float) -> float:
+    def record(self, stage: str, step: int, values: Mapping[str, float], *, labels: np.ndarray | None = None) -> float:
         """Keep one row of the history; returns the share of labels that changed since the last labels seen."""
         for name in LOSSES:
             if not math.isfinite(values.get(name, 0.0)):

@@ -87,7 +87,7 @@ def sample_strangers(graph: sp.csr_matrix, n_draws: int, rng: Generator) -> tupl
 
 
 def _edge_keys(graph: sp.csr_matrix) -> np.ndarray:
-    """head · n + tail of every entry: ascending, because the indices of a latent graph are sorted."""
+    """Head · n + tail of every entry: ascending, because the indices of a latent graph are sorted."""
     n = graph.shape[0]
     return np.repeat(np.arange(n, dtype=np.int64), np.diff(graph.indptr)) * n + graph.indices
 

@@ -1,0 +1,131 @@
+"""The joint stage: all four losses through the encoder, anchored to the coordinates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import smooth_l1_loss
+
+from scvcc import _labels, _losses, _sampling
+from scvcc._encoder import Encoder, Rows, encode, set_rate, shuffled_batches
+from scvcc._settings import GAMMA, MAP_EPOCHS, SETTLED, WEIGHT_DECAY, weighted_total
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+    from numpy.random import Generator
+
+    from scvcc._monitor import Monitor
+    from scvcc._settings import Settings
+
+DRAWS = 10  # edges of each kind, and strangers, per point and epoch
+
+
+def train_jointly(
+    encoder: Encoder,
+    rows: Rows,
+    H: np.ndarray,
+    centers: np.ndarray,
+    graph: sp.csr_matrix,
+    settings: Settings,
+    rng: Generator,
+    monitor: Monitor,
+) -> np.ndarray:
+    """All four losses through the encoder, anchored to the coordinates `H`; returns the centres.
+
+    Each point is encoded once per epoch and meets its neighbours, strangers and the cluster frequencies in a bank of
+    last known embeddings. Stops early when the labels have settled.
+    """
+    if settings.n_epochs == 0:
+        return centers
+    joint = JointStage(encoder, rows, H, centers, graph, settings)
+    for epoch in range(settings.n_epochs):
+        losses = joint.run_epoch(epoch, rng, monitor)
+        change = monitor.record("joint", joint.step, losses, labels=joint.labels())
+        if change < SETTLED:
+            break
+    return joint.centers.detach().cpu().numpy()
+
+
+class JointStage:
+    """State of the joint stage, all of it on the device."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        rows: Rows,
+        H: np.ndarray,
+        centers: np.ndarray,
+        graph: sp.csr_matrix,
+        settings: Settings,
+    ) -> None:
+        self.encoder, self.rows, self.graph, self.settings = encoder, rows, graph, settings
+        self.anchor = torch.from_numpy(H).to(rows.device)
+        self.centers = torch.from_numpy(centers.astype(np.float32)).to(rows.device).requires_grad_()
+        self.bank = encode(encoder, rows)
+        self.network_optimiser = torch.optim.AdamW(encoder.parameters(), weight_decay=WEIGHT_DECAY)
+        self.center_optimiser = torch.optim.SGD([self.centers], lr=0.0)
+        self.rates = _sampling.boundary_rates(graph.data), _sampling.contraction_rates(graph.data)
+        self.strength = [self._to_device(_point_strength(graph, rates)) for rates in self.rates]
+        self.total_steps, self.step = settings.n_epochs * -(-len(rows) // settings.batch_size), 0
+
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.rows.device)
+
+    def labels(self) -> np.ndarray:
+        return _labels.nearest_center(self.bank.cpu().numpy(), self.centers.detach().cpu().numpy())
+
+    def run_epoch(self, epoch: int, rng: Generator, monitor: Monitor) -> dict[str, float]:
+        """One pass over all points; returns the mean of each loss."""
+        beta = GAMMA * (MAP_EPOCHS + epoch + 1)
+        self.drawn = [self._to_device(_sampling.sample_neighbors(self.graph, r, DRAWS, rng)) for r in self.rates]
+        strangers, valid = _sampling.sample_strangers(self.graph, DRAWS, rng)
+        self.strangers, self.valid = self._to_device(strangers), self._to_device(valid.astype(np.float32))
+        with torch.no_grad():
+            self.frequencies = _losses.soft_assignment(self.bank, self.centers).sum(dim=0)
+        sums: dict[str, Tensor] = {}
+        batches = shuffled_batches(len(self.rows), self.settings.batch_size, rng, self.rows.device)
+        for batch in batches:
+            terms = self._losses(batch)
+            terms["total"] = weighted_total(terms, self.settings.weights, beta)
+            self._update(terms["total"])
+            sums = {name: value.detach() + sums.get(name, 0) for name, value in terms.items()}
+            monitor.advance("joint")
+        return {name: float(value) / len(batches) for name, value in sums.items()} | {"beta": beta}
+
+    def _losses(self, batch: Tensor) -> dict[str, Tensor]:
+        H = self.encoder(self.rows[batch])  # (b, dim)
+        self.bank[batch] = H.detach()
+        d_minus, d_plus = (_losses.pair_distance(H[:, None], self.bank[drawn[batch]]) for drawn in self.drawn)
+        d_apart = _losses.pair_distance(H[:, None], self.bank[self.strangers[batch]])  # (b, draws)
+        s_minus, s_plus = (strength[batch][:, None] / d_plus.numel() for strength in self.strength)
+        valid = self.valid[batch]
+        Q = _losses.soft_assignment(H, self.centers)
+        P = _losses.target_distribution(Q, self.frequencies).detach()
+        return {
+            "boundary": _losses.boundary_loss(d_minus, s_minus, repulsion=self.settings.repulsion),
+            "contraction": _losses.contraction_loss(d_plus, s_plus),
+            "expansion": -(valid * _losses.log_dissimilarity(d_apart)).sum() / valid.sum().clamp(min=1),
+            "clustering": _losses.clustering_loss(P, Q),
+            "anchor": smooth_l1_loss(H, self.anchor[batch]),
+        }
+
+    def _update(self, loss: Tensor) -> None:
+        rate = 0.5 * self.settings.learning_rate * (1 - self.step / self.total_steps)
+        set_rate(self.network_optimiser, rate)
+        set_rate(self.center_optimiser, rate)
+        self.network_optimiser.zero_grad()
+        self.center_optimiser.zero_grad()
+        loss.backward()
+        self.network_optimiser.step()
+        self.center_optimiser.step()
+        self.step += 1
+
+
+def _point_strength(graph: sp.csr_matrix, rates: np.ndarray) -> np.ndarray:
+    """Each point's part in a loss that is a mean over edges, relative to an even share, (n,)."""
+    n = graph.shape[0]
+    heads = np.repeat(np.arange(n), np.diff(graph.indptr))
+    return (np.bincount(heads, weights=rates, minlength=n) * n / rates.sum()).astype(np.float32)

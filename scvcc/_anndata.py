@@ -55,6 +55,11 @@ class Source:
     n_pcs: int | None = None
     layer: str | None = None
 
+    @property
+    def short(self) -> str:
+        """Name for a title."""
+        return self.name if self.layer is None else f"{self.name} ({self.layer})"
+
     def __str__(self) -> str:
         if self.name == "X":
             return "adata.X" if self.layer is None else f"adata.layers[{self.layer!r}]"
@@ -148,19 +153,27 @@ def _parse_use_rep(use_rep: Any) -> tuple[str, str | None]:
 
 def read_representation(adata: AnnData, source: Source, *, seed: int) -> Representation:
     """Fetch the matrix at `source`; run PCA where it is to be computed."""
-    if source.name == "X":
-        X = variables(adata, source.layer)
-        warn_if_counts(X, str(source))
-        return Representation(finite(X, str(source)), source)
-    if source.name not in adata.obsm:
+    if source.name != "X" and source.name not in adata.obsm:
         return _pca(adata, source, seed)
+    X = matrix_at(adata, source)
+    if source.name == "X":
+        warn_if_counts(X, str(source))
+    return Representation(finite(X, str(source)), source)
+
+
+def matrix_at(adata: AnnData, source: Source) -> Matrix:
+    """Fetch a matrix that is there."""
+    if source.name == "X":
+        return variables(adata, source.layer)
+    if source.name not in adata.obsm:
+        raise ValueError(f"{source} is not there any more: compute it again.")
     X = _as_matrix(adata.obsm[source.name], f"adata.obsm[{source.name!r}]")
     if source.n_pcs is not None and source.n_pcs > X.shape[1]:
         raise ValueError(
             f"n_pcs={source.n_pcs}, but adata.obsm[{source.name!r}] has {X.shape[1]} columns: "
             "lower n_pcs, or compute more components first."
         )
-    return Representation(finite(X[:, : source.n_pcs], str(source)), source)
+    return X[:, : source.n_pcs]
 
 
 def variables(adata: AnnData, layer: str | None = None) -> Matrix:
@@ -417,8 +430,8 @@ def check_graph_fits(graph: Graph, X: Matrix) -> None:
     n, rng = X.shape[0], np.random.default_rng(0)
     entries = rng.integers(graph.matrix.nnz, size=CHANCE_PAIRS)
     rows = np.searchsorted(graph.matrix.indptr, entries, side="right") - 1
-    near = _pair_distances(X, rows, graph.matrix.indices[entries])
-    far = _pair_distances(X, rows, rng.integers(n, size=CHANCE_PAIRS))
+    near = pair_distances(X, rows, graph.matrix.indices[entries])
+    far = pair_distances(X, rows, rng.integers(n, size=CHANCE_PAIRS))
     closer = float((near <= far).mean())
     if closer < CHANCE_LEVEL:
         raise ValueError(
@@ -434,7 +447,8 @@ def check_graph_fits(graph: Graph, X: Matrix) -> None:
         )
 
 
-def _pair_distances(X: Matrix, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def pair_distances(X: Matrix, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return Euclidean distances between rows of `X`, pair by pair."""
     difference = X[rows] - X[columns]
     if sp.issparse(difference):
         return np.sqrt(np.asarray(difference.multiply(difference).sum(axis=1)).ravel())

@@ -7,6 +7,7 @@ to the same place and the result does not depend on their number.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,13 @@ from scvcc._losses import DISTANCE_FLOOR
 from scvcc._sampling import boundary_rates, contraction_rates
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.random import Generator
 
 N_NEGATIVES = 5  # random pairs per point and step
 _OUT_OF_REACH = np.float32(15.0)  # e⁻¹⁵: repulsion beyond this distance is lost in rounding
+POINTS_PER_THREAD = 2_000
 _BLOCKS = 64  # partial sums over points, fixed so that they do not depend on the number of threads
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -116,6 +120,10 @@ class FreeCoordinates:
 
     def run(self, steps: int) -> None:
         """Take `steps` steps, or as many as are left."""
+        with _threads_for(len(self.H)):
+            self._run(steps)
+
+    def _run(self, steps: int) -> None:
         for _ in range(min(steps, self.total_steps - self.step)):
             gradient = _gradient(
                 self.H,
@@ -143,6 +151,17 @@ class FreeCoordinates:
         )
         self._frequencies = frequencies.sum(axis=0) + 1e-9
         self.centers -= rate * center_gradient.sum(axis=0) * len(self.centers) / len(self.H)
+
+
+@contextmanager
+def _threads_for(n: int) -> Iterator[None]:
+    """As many of the caller's threads as have enough points to work on; waking one costs more than a small share."""
+    before = nb.get_num_threads()
+    nb.set_num_threads(max(1, min(before, n // POINTS_PER_THREAD)))
+    try:
+        yield
+    finally:
+        nb.set_num_threads(before)
 
 
 def _edge_strengths(graph: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:

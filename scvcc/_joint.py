@@ -80,11 +80,7 @@ class JointStage:
     def run_epoch(self, epoch: int, rng: Generator, monitor: Monitor) -> dict[str, float]:
         """One pass over all points; returns the mean of each loss."""
         beta = GAMMA * (MAP_EPOCHS + epoch + 1)
-        self.drawn = [self._to_device(_sampling.sample_neighbors(self.graph, r, DRAWS, rng)) for r in self.rates]
-        strangers, valid = _sampling.sample_strangers(self.graph, DRAWS, rng)
-        self.strangers, self.valid = self._to_device(strangers), self._to_device(valid.astype(np.float32))
-        with torch.no_grad():
-            self.frequencies = _losses.soft_assignment(self.bank, self.centers).sum(dim=0)
+        self.draw(rng)
         sums: dict[str, Tensor] = {}
         batches = shuffled_batches(len(self.rows), self.settings.batch_size, rng, self.rows.device)
         for batch in batches:
@@ -94,6 +90,14 @@ class JointStage:
             sums = {name: value.detach() + sums.get(name, 0) for name, value in terms.items()}
             monitor.advance("joint")
         return {name: float(value) / len(batches) for name, value in sums.items()} | {"beta": beta}
+
+    def draw(self, rng: Generator) -> None:
+        """New neighbours and strangers for every point, and the cluster frequencies over all of them."""
+        self.drawn = [self._to_device(_sampling.sample_neighbors(self.graph, r, DRAWS, rng)) for r in self.rates]
+        strangers, valid = _sampling.sample_strangers(self.graph, DRAWS, rng)
+        self.strangers, self.valid = self._to_device(strangers), self._to_device(valid.astype(np.float32))
+        with torch.no_grad():
+            self.frequencies = _losses.soft_assignment(self.bank, self.centers).sum(dim=0)
 
     def _losses(self, batch: Tensor) -> dict[str, Tensor]:
         H = self.encoder(self.rows[batch])  # (b, dim)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numba as nb
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
+from scipy.stats import rankdata
 from sklearn.cluster import KMeans
 
 if TYPE_CHECKING:
@@ -18,13 +21,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RESOLUTION = 0.75  # of the modularity that judges candidates; 1 asks for clusters too even in size
 KMEANS_ROWS = 20_000  # k-means starts look at this many rows at most
-N_STARTS = 20
+KMEANS_STARTS = 10
+FINE_FACTORS = (2, 3, 8)  # micro-clusters per cluster
+POLISH_RESOLUTION = 0.75
+ESTIMATE_RESOLUTION = 0.5
+MICRO_CLUSTERS, MOST_CLUSTERS = 100, 40  # for an unknown number of clusters
 
 
 class ClusterGraph:
-    """A latent graph with its weights summed between the clusters of a fine partition."""
+    """A latent graph seen from a partition: the share of its weight within and between clusters."""
 
     def __init__(self, graph: sp.csr_matrix, labels: np.ndarray) -> None:
         k = int(labels.max()) + 1
@@ -33,40 +39,102 @@ class ClusterGraph:
         between = np.bincount(pairs, weights=graph.data, minlength=k * k).reshape(k, k)
         self.share = between / between.sum()  # (k, k), diagonal: inside
         self.volume = self.share.sum(axis=1)  # (k,)
+        self.size = np.bincount(labels, minlength=k)  # (k,) points
+
+    def merged(self, parent: np.ndarray) -> ClusterGraph:
+        """The same graph seen from a coarser partition; `parent` (k,) numbers the new cluster of each old one."""
+        k = int(parent.max()) + 1
+        coarse = object.__new__(ClusterGraph)
+        pairs = parent[:, None] * k + parent[None, :]
+        coarse.share = np.bincount(pairs.ravel(), weights=self.share.ravel(), minlength=k * k).reshape(k, k)
+        coarse.volume = coarse.share.sum(axis=1)
+        coarse.size = np.bincount(parent, weights=self.size, minlength=k)
+        return coarse
 
     def modularity(self, resolution: float = 1.0) -> float:
         """Share of weight inside clusters less what chance would give (Reichardt & Bornholdt 2006)."""
         return float(np.trace(self.share) - resolution * np.square(self.volume).sum())
 
-    def merge_order(self, resolution: float = 1.0) -> Iterator[tuple[int, int, float]]:
-        """Greedy merges (kept, absorbed, gain of modularity), best first, down to a single cluster."""
-        share, volume = self.share.copy(), self.volume.copy()
-        gain = 2 * (share - resolution * np.outer(volume, volume))
-        np.fill_diagonal(gain, -np.inf)
-        for _ in range(len(volume) - 1):
-            kept, absorbed = sorted(np.unravel_index(np.argmax(gain), gain.shape))
-            yield int(kept), int(absorbed), float(gain[kept, absorbed])
+    def separation(self) -> float:
+        """−log of the cut less log of the chance that two edge ends share a cluster: few cuts, many clusters."""
+        cut = 1 - np.trace(self.share)
+        return float(-np.log(cut + 0.01) - np.log(np.square(self.volume).sum()))
+
+    def weakest_conductance(self) -> float:
+        """The largest share of any cluster's weight that leaves it: low if every cluster is a community."""
+        inside = np.diagonal(self.share)
+        return float(np.max(1 - np.divide(inside, self.volume, out=np.ones_like(inside), where=self.volume > 0)))
+
+    def is_lopsided(self) -> bool:
+        """Whether one cluster holds so much that the others are little more than outliers."""
+        return bool(self.volume.max() > 0.5 + 0.5 / max(len(self.volume) - 1, 1))
+
+
+@dataclass(frozen=True)
+class Linkage:
+    """How eagerly two clusters merge: gain of modularity at a resolution, or weight / (volume · volume) ** power.
+
+    Power 1 is the linkage of Bonald et al. (2018); lower powers favour merging large clusters. Clusters below
+    `min_size` points, or that share of all points, are absorbed first.
+    """
+
+    resolution: float | None = None
+    power: float = 1.0
+    min_size: float = 0
+
+    def strength(self, weight: np.ndarray, volume_a: np.ndarray, volume_b: np.ndarray) -> np.ndarray:
+        chance = volume_a * volume_b
+        if self.resolution is not None:
+            return weight - self.resolution * chance
+        return np.divide(weight, chance**self.power, out=np.zeros_like(weight), where=chance > 0)
+
+    def merge_chain(self, clusters: ClusterGraph) -> Iterator[np.ndarray]:
+        """Greedy merges: the cluster of each original cluster after every merge, down to a single one."""
+        k = len(clusters.volume)
+        share, volume, size = clusters.share.copy(), clusters.volume.copy(), clusters.size.astype(float)
+        least = self.min_size * size.sum() if self.min_size < 1 else self.min_size
+        strength = self.strength(share, volume[:, None], volume[None, :])
+        np.fill_diagonal(strength, -np.inf)
+        alive, parent = np.ones(k, dtype=bool), np.arange(k)
+        for _ in range(k - 1):
+            smallest = int(np.argmin(np.where(alive, size, np.inf)))
+            if size[smallest] < least:
+                pair = smallest, int(np.argmax(strength[smallest]))
+            else:
+                pair = divmod(int(np.argmax(strength)), k)
+            kept, absorbed = sorted(pair)
             share[kept] += share[absorbed]
             share[:, kept] += share[:, absorbed]
             volume[kept] += volume[absorbed]
-            gain[kept] = gain[:, kept] = 2 * (share[kept] - resolution * volume[kept] * volume)
-            gain[kept, kept] = -np.inf
-            volume[absorbed] = 0
-            share[absorbed] = share[:, absorbed] = 0
-            gain[absorbed] = gain[:, absorbed] = -np.inf
+            size[kept] += size[absorbed]
+            alive[absorbed] = False
+            parent[parent == absorbed] = kept
+            updated = np.where(alive, self.strength(share[kept], volume[kept], volume), -np.inf)
+            updated[kept] = -np.inf
+            strength[kept] = strength[:, kept] = updated
+            strength[absorbed] = strength[:, absorbed] = -np.inf
+            yield parent.copy()
 
 
-def merge_clusters(
-    graph: sp.csr_matrix, labels: np.ndarray, n_clusters: int | None, *, resolution: float = 1.0
-) -> np.ndarray:
-    """Merge a fine partition down to `n_clusters`, or, if None, for as long as modularity gains."""
-    parent = np.arange(labels.max() + 1)
-    remaining = len(parent)
-    for kept, absorbed, gain in ClusterGraph(graph, labels).merge_order(resolution):
-        if remaining == (n_clusters or 2) or (n_clusters is None and gain <= 0):
+LINKAGES = (
+    *(Linkage(resolution=resolution) for resolution in (1.0, 0.5, 0.25)),
+    *(Linkage(power=power, min_size=size) for power in (1.0, 0.75, 0.5) for size in (5, 0.01)),
+)
+ESTIMATE_LINKAGES = (
+    *(Linkage(resolution=resolution, min_size=5) for resolution in (1.0, 0.5, 0.25)),
+    Linkage(power=0.75, min_size=0.01),
+    Linkage(power=0.5, min_size=5),
+)
+
+
+def merge_clusters(graph: sp.csr_matrix, labels: np.ndarray, n_clusters: int, linkage: Linkage) -> np.ndarray:
+    """Merge a fine partition down to `n_clusters`."""
+    fine = ClusterGraph(graph, labels)
+    parent = np.arange(len(fine.volume))
+    for merges, coarser in enumerate(linkage.merge_chain(fine), start=1):
+        if len(fine.volume) - merges < n_clusters:
             break
-        parent[parent == absorbed] = kept
-        remaining -= 1
+        parent = coarser
     return compact(parent[labels])
 
 
@@ -80,10 +148,9 @@ def by_size(labels: np.ndarray, n_clusters: int) -> np.ndarray:
     return np.argsort(-np.bincount(labels, minlength=n_clusters), kind="stable")
 
 
-def kmeans_labels(H: np.ndarray, n_clusters: int, rng: Generator, *, init: np.ndarray | None = None) -> np.ndarray:
+def kmeans_labels(H: np.ndarray, n_clusters: int, rng: Generator) -> np.ndarray:
     """One k-means run, on a random part of the rows where there are many."""
-    start = {"init": "k-means++"} if init is None else {"init": init}
-    model = KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)), **start)
+    model = KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)))
     if len(H) <= KMEANS_ROWS:
         return model.fit(H).labels_.astype(np.int64)
     return model.fit(H[rng.choice(len(H), KMEANS_ROWS, replace=False)]).predict(H).astype(np.int64)
@@ -101,28 +168,88 @@ def cluster_medians(H: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.nd
 
 
 def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> Iterator[np.ndarray]:
-    """Partitions of `H` into `n_clusters`: k-means starts, and finer k-means runs merged along the graph."""
-    for _ in range(N_STARTS):
-        yield compact(kmeans_labels(H, n_clusters, rng))
-    for factor in (1.5, 2, 3) * 2:
-        fine = compact(kmeans_labels(H, min(int(np.ceil(factor * n_clusters)), len(H)), rng))
-        for resolution in (1.0, 0.5):
-            merged = merge_clusters(graph, fine, n_clusters, resolution=resolution)
-            means = cluster_means(H, merged, merged.max() + 1)
-            yield compact(kmeans_labels(H, len(means), rng, init=means))
+    """Partitions of `H` that differ in kind: k-means starts, micro-clusters merged along the graph, all polished."""
+    plain = [compact(kmeans_labels(H, n_clusters, rng)) for _ in range(KMEANS_STARTS)]
+    for factor in FINE_FACTORS:
+        n_fine = max(min(factor * n_clusters, len(H) // 3), n_clusters)
+        fine = compact(kmeans_labels(H, n_fine, rng))
+        plain += [merge_clusters(graph, fine, n_clusters, linkage) for linkage in LINKAGES]
+    order = rng.permutation(len(H))
+    for labels in plain:
+        yield labels
+        yield polish(graph, labels, order)
 
 
 def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
-    """The candidate with the highest modularity on the latent graph; k-means' own inertia is a poor judge."""
-    candidates = list(candidate_partitions(H, graph, n_clusters, rng))
-    full = [labels for labels in candidates if labels.max() + 1 == n_clusters]
-    return max(full or candidates, key=lambda labels: ClusterGraph(graph, labels).modularity(RESOLUTION))
+    """The candidate that the latent graph ranks best.
+
+    Three judges that fail in different ways: separation and the weakest cluster's conductance keep rare but distinct
+    clusters, modularity (with a quarter of the say) prefers even ones. The spread of k-means itself is a poor judge.
+    """
+    candidates = list({labels.tobytes(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)}.values())
+    most = max(labels.max() for labels in candidates)  # n_clusters − 1, except where many points coincide
+    candidates = [labels for labels in candidates if labels.max() == most]
+    views = [ClusterGraph(graph, labels) for labels in candidates]
+    balanced = [i for i, view in enumerate(views) if not view.is_lopsided()] or list(range(len(views)))
+    votes = (
+        rankdata([views[i].separation() for i in balanced])
+        + rankdata([-views[i].weakest_conductance() for i in balanced])
+        + 0.25 * rankdata([views[i].modularity(POLISH_RESOLUTION) for i in balanced])
+    )
+    return candidates[balanced[int(np.argmax(votes))]]
 
 
-def estimate_partition(H: np.ndarray, graph: sp.csr_matrix, rng: Generator) -> np.ndarray:
-    """A partition of unknown size: many micro-clusters, merged for as long as modularity gains."""
-    n_micro = int(np.clip(len(H) // 20, 2, 100))
-    return merge_clusters(graph, compact(kmeans_labels(H, n_micro, rng)), None, resolution=0.5)
+def estimate_n_clusters(H: np.ndarray, graph: sp.csr_matrix, rng: Generator) -> int:
+    """Number of clusters of the partition with the highest modularity, among merges of many micro-clusters."""
+    fine = ClusterGraph(graph, compact(kmeans_labels(H, int(np.clip(len(H) // 10, 2, MICRO_CLUSTERS)), rng)))
+    best, best_k = -np.inf, 2
+    for linkage in ESTIMATE_LINKAGES:
+        for parent in linkage.merge_chain(fine):
+            view = fine.merged(compact(parent))
+            k = len(view.volume)
+            if 2 <= k <= MOST_CLUSTERS and not view.is_lopsided() and view.modularity(ESTIMATE_RESOLUTION) > best:
+                best, best_k = view.modularity(ESTIMATE_RESOLUTION), k
+    return best_k
+
+
+def polish(graph: sp.csr_matrix, labels: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Move single points between clusters for as long as modularity gains; no cluster is emptied."""
+    degree = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
+    return _move_points(graph.indptr, graph.indices, graph.data, degree, labels.copy(), order, POLISH_RESOLUTION)
+
+
+@nb.njit(cache=True)
+def _move_points(pointers, neighbours, weights, degree, labels, order, resolution, passes=10):
+    n, K = len(labels), labels.max() + 1
+    volume, size, total = np.zeros(K), np.zeros(K, np.int64), degree.sum()
+    for i in range(n):
+        volume[labels[i]] += degree[i]
+        size[labels[i]] += 1
+    towards = np.zeros(K)
+    for _ in range(passes):
+        moved = 0
+        for i in order:
+            old = labels[i]
+            if size[old] == 1:
+                continue
+            towards[:] = 0
+            for e in range(pointers[i], pointers[i + 1]):
+                towards[labels[neighbours[e]]] += weights[e]
+            volume[old] -= degree[i]
+            new, gain = old, towards[old] - resolution * degree[i] * volume[old] / total
+            for k in range(K):
+                candidate = towards[k] - resolution * degree[i] * volume[k] / total
+                if candidate > gain + 1e-12:
+                    new, gain = k, candidate
+            volume[new] += degree[i]
+            if new != old:
+                labels[i] = new
+                size[old] -= 1
+                size[new] += 1
+                moved += 1
+        if moved <= n * 1e-4:
+            break
+    return labels
 
 
 def nearest_center(H: np.ndarray, centers: np.ndarray) -> np.ndarray:

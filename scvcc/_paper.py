@@ -67,7 +67,7 @@ class PaperStage:
             self.frequencies = _losses.soft_assignment(self.H, self.centers).sum(dim=0)
 
     def _start_centers(self, H: np.ndarray, rng: Generator) -> Tensor:
-        K = self.settings.n_clusters or int(_labels.estimate_partition(H, self.graph, rng).max()) + 1
+        K = self.settings.n_clusters or _labels.estimate_n_clusters(H, self.graph, rng)
         means = _labels.cluster_means(H, _labels.kmeans_labels(H, K, rng), K)
         return torch.from_numpy(means.astype(np.float32)).to(self.rows.device).requires_grad_()
 

@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 
 STRUCTURE_STEPS, STRUCTURE_RATE = 200, 0.1
 STRUCTURE_DIM = (2, 32)  # least and most dimensions; between them, the number of clusters
-DIM_WHEN_UNKNOWN = 10
+DIM_WHEN_UNKNOWN = 16
+GRAVITY = 0.01  # attraction between all clusters: those without a common edge would drift apart for ever
 MAP_STEPS, MAP_RATE = 250, 0.03
 ENCODER_STEPS, ENCODER_EPOCHS = 450, 2  # at least
 REPORT_EVERY = 25  # steps of a coordinate stage
@@ -136,8 +137,7 @@ def optimise_structure(
 def find_clusters(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int | None, rng: Generator) -> np.ndarray:
     """The partition of `H` that fits the graph best; the number of clusters is estimated if it is None."""
     if n_clusters is None:
-        estimate = _labels.estimate_partition(H, graph, rng)
-        n_clusters = int(estimate.max()) + 1
+        n_clusters = _labels.estimate_n_clusters(H, graph, rng)
         logger.info("n_clusters=None: found %d clusters. Set n_clusters to choose another number.", n_clusters)
     return _labels.choose_partition(H, graph, n_clusters, rng)
 
@@ -169,10 +169,12 @@ def _cluster_forces(graph: sp.csr_matrix, labels: np.ndarray, weights: dict[str,
     K = int(labels.max()) + 1
     edges = _sampling.augmented_edges(graph)
     pairs = labels[edges.head] * K + labels[edges.tail]
-    attraction = np.bincount(pairs, weights=edges.contraction, minlength=K * K).reshape(K, K)
+    pull = np.bincount(pairs, weights=edges.contraction, minlength=K * K).reshape(K, K)
     share = np.bincount(labels, minlength=K) / len(labels)
-    repulsion = max(weights["expansion"], 0.05) * np.outer(share, share)
-    return torch.from_numpy(np.triu(attraction + attraction.T, 1)), torch.from_numpy(np.triu(2 * repulsion, 1))
+    chance = 2 * np.outer(share, share)
+    repulsion = max(weights["expansion"], 0.05) * chance
+    attraction = pull + pull.T + GRAVITY * chance
+    return torch.from_numpy(np.triu(attraction, 1)), torch.from_numpy(np.triu(repulsion, 1))
 
 
 def _layout(candidates: Tensor, attraction: Tensor, repulsion: Tensor, steps: int = 150) -> np.ndarray:

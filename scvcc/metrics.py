@@ -1,0 +1,155 @@
+"""How well a partition agrees with known groups, and how tight the clusters of an embedding are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["ari", "clustering_accuracy", "compactness", "nmi"]
+
+
+def clustering_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
+    """Share of points whose cluster is matched to their group, under the best one-to-one matching (Hungarian method).
+
+    Clusters without a group of their own, when there are more clusters than groups, count as wrong.
+
+    Parameters
+    ----------
+    labels_true
+        Known group of each point: numbers, strings or a categorical column.
+    labels_pred
+        Cluster of each point.
+
+    Returns
+    -------
+    A number between 0 and 1.
+
+    Examples
+    --------
+    >>> import scvcc
+    >>> scvcc.metrics.clustering_accuracy(["B", "B", "T", "T"], [1, 1, 0, 1])
+    0.75
+    """
+    table = contingency_matrix(*_label_pair(labels_true, labels_pred))
+    groups, clusters = linear_sum_assignment(table, maximize=True)
+    return float(table[groups, clusters].sum() / table.sum())
+
+
+def nmi(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
+    """Normalized mutual information with the arithmetic mean of the two entropies.
+
+    Parameters
+    ----------
+    labels_true
+        Known group of each point: numbers, strings or a categorical column.
+    labels_pred
+        Cluster of each point.
+
+    Returns
+    -------
+    A number between 0 (independent) and 1 (the same partition).
+
+    Examples
+    --------
+    >>> import scvcc
+    >>> scvcc.metrics.nmi(["B", "B", "T", "T"], [1, 1, 0, 0])
+    1.0
+    """
+    return float(normalized_mutual_info_score(*_label_pair(labels_true, labels_pred)))
+
+
+def ari(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
+    """Adjusted Rand index: pairs of points on which the two partitions agree, corrected for chance.
+
+    Parameters
+    ----------
+    labels_true
+        Known group of each point: numbers, strings or a categorical column.
+    labels_pred
+        Cluster of each point.
+
+    Returns
+    -------
+    1 for the same partition, about 0 for independent ones.
+
+    Examples
+    --------
+    >>> import scvcc
+    >>> scvcc.metrics.ari(["B", "B", "T", "T"], [1, 1, 0, 0])
+    1.0
+    """
+    return float(adjusted_rand_score(*_label_pair(labels_true, labels_pred)))
+
+
+def compactness(embedding: ArrayLike, labels: ArrayLike) -> float:
+    r"""How tight the clusters of an embedding are in relation to the gaps between them.
+
+    With the spread :math:`s`, the mean distance of a point to the center of its cluster, and the gap :math:`g`, the
+    mean distance of a cluster's center to the nearest other center (each cluster weighted by its size), this is
+    :math:`g / (g + s)`. It does not depend on the units of the embedding.
+
+    Parameters
+    ----------
+    embedding
+        Coordinates, one row for each point.
+    labels
+        Cluster of each point; at least two clusters.
+
+    Returns
+    -------
+    A number between 0 and 1; 1 when each cluster is a single place, 0.5 when points are as far from their own center as
+    that is from the next one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scvcc
+    >>> points = np.array([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]])
+    >>> scvcc.metrics.compactness(points, ["a", "a", "b", "b"])
+    0.9
+    """
+    H = np.asarray(embedding, dtype=np.float64)
+    codes = _codes(labels, "labels")
+    if H.ndim != 2 or len(H) != len(codes):
+        raise ValueError(f"embedding has shape {H.shape}, but there are {len(codes)} labels: give one row per label.")
+    if not np.isfinite(H).all():
+        raise ValueError("embedding has NaN or infinite entries: select the points that have coordinates first.")
+    sizes = np.bincount(codes)
+    if len(sizes) < 2:
+        raise ValueError("labels name a single cluster: compactness compares clusters and needs at least two.")
+    centers = np.stack([np.bincount(codes, weights=column) for column in H.T], axis=1) / sizes[:, None]
+    spread = float(np.linalg.norm(H - centers[codes], axis=1).mean())
+    nearest = cKDTree(centers).query(centers, k=2)[0][:, 1]
+    gap = float(np.average(nearest, weights=sizes))
+    return gap / (gap + spread) if gap + spread > 0 else 0.0
+
+
+def _label_pair(labels_true: ArrayLike, labels_pred: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    true, pred = _codes(labels_true, "labels_true"), _codes(labels_pred, "labels_pred")
+    if len(true) != len(pred):
+        raise ValueError(
+            f"labels_true has {len(true)} entries and labels_pred {len(pred)}: give one of each per point."
+        )
+    return true, pred
+
+
+def _codes(labels: ArrayLike, name: str) -> np.ndarray:
+    """Number the distinct labels from 0; refuse what cannot be one label per point."""
+    values = np.asarray(labels)
+    if values.ndim != 1 or len(values) == 0:
+        raise ValueError(f"{name} must be a non-empty list of one label per point, found shape {values.shape}.")
+    codes, _ = pd.factorize(values)
+    if (codes < 0).any():
+        raise ValueError(
+            f"{name} has {int((codes < 0).sum())} missing values: drop those points, or give them a label of their own."
+        )
+    return codes

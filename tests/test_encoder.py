@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from scvcc import _encoder
+from scvcc._encoder import Encoder, Rows, encode
+
+CPU = torch.device("cpu")
+
+
+def make(n_features=6, hidden=(8, 4), latent_dim=2, seed=0):
+    return Encoder(n_features, hidden, latent_dim, torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def X():
+    return np.random.default_rng(0).normal(3, 2, size=(1300, 6)).astype(np.float32)
+
+
+def test_forward_is_an_mlp_on_standardised_input(X):
+    encoder = make()
+    encoder.standardise(X)
+    layers = [m for m in encoder.layers if isinstance(m, torch.nn.Linear)]
+    assert [(m.in_features, m.out_features) for m in layers] == [(6, 8), (8, 4), (4, 2)]
+    centred = X - X.mean(axis=0)
+    h = centred / np.sqrt((centred**2).mean())
+    for i, layer in enumerate(layers):
+        h = h @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+        h = h if i == 2 else np.maximum(h, 0)
+    np.testing.assert_allclose(encode(encoder, Rows(X, CPU)), h, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make_sparse", [sp.csr_matrix, sp.csr_array, sp.csc_matrix])
+def test_sparse_moments_and_rows_equal_dense(X, make_sparse):
+    X = np.where(X > 3, X, 0)
+    dense, sparse = make(), make()
+    dense.standardise(X)
+    sparse.standardise(sp.csr_matrix(make_sparse(X)))
+    np.testing.assert_allclose(sparse.center, dense.center, rtol=1e-6)
+    assert float(sparse.scale) == pytest.approx(float(dense.scale))
+    index = torch.tensor([3, 700, 3])
+    np.testing.assert_array_equal(Rows(make_sparse(X), CPU)[index], X[[3, 700, 3]])
+    np.testing.assert_array_equal(encode(dense, Rows(X, CPU)), encode(dense, Rows(make_sparse(X), CPU)))
+
+
+def test_moments_of_large_values_keep_their_precision():
+    X = np.random.default_rng(0).normal(1e4, 1, size=(5000, 3)).astype(np.float32)
+    mean, spread = _encoder._moments(X)
+    np.testing.assert_allclose(mean, X.astype(np.float64).mean(axis=0), rtol=1e-9)
+    assert spread == pytest.approx(1.0, rel=0.05)
+
+
+def test_constant_input_does_not_divide_by_zero():
+    X = np.ones((20, 6), np.float32)
+    encoder = make()
+    encoder.standardise(X)
+    assert torch.isfinite(encode(encoder, Rows(X, CPU))).all()
+
+
+def test_a_row_is_placed_alike_alone_and_in_company(X):
+    encoder = make(hidden=(64, 64))
+    encoder.standardise(X)
+    whole = encode(encoder, Rows(X, CPU))
+    for rows in ([0], [5, 1299], list(range(700, 720))):
+        np.testing.assert_array_equal(encode(encoder, Rows(X[rows], CPU)), whole[rows])
+
+
+def test_weights_come_from_the_generator_and_leave_the_global_state(X):
+    before = torch.random.get_rng_state()
+    a, b, c = make(seed=1), make(seed=1), make(seed=2)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(a.layers[0].weight, b.layers[0].weight)
+    assert not torch.equal(a.layers[0].weight, c.layers[0].weight)
+
+
+@pytest.mark.filterwarnings("error")
+def test_read_only_and_fortran_rows(X):
+    X.setflags(write=False)
+    np.testing.assert_array_equal(Rows(X, CPU)[:2], X[:2])
+    np.testing.assert_array_equal(Rows(np.asfortranarray(X), CPU)[:2], X[:2])
+
+
+def test_batches_cover_all_rows_once():
+    batches = _encoder.shuffled_batches(103, 20, np.random.default_rng(0), CPU)
+    assert [len(b) for b in batches] == [20] * 5 + [3]
+    assert sorted(torch.cat(batches).tolist()) == list(range(103))

@@ -1,0 +1,183 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import make_blobs
+from sklearn.metrics import adjusted_rand_score
+
+from scvcc import _graph, _labels
+from scvcc._labels import ClusterGraph, Linkage
+
+
+@pytest.fixture
+def blobs():
+    rng = np.random.default_rng(0)
+    sizes = [120, 60, 30]
+    truth = np.repeat([0, 1, 2], sizes)
+    H = rng.normal(scale=0.3, size=(210, 2)) + np.array([[0, 0], [4, 0], [0, 4]])[truth]
+    graph = _graph.latent_graph(_graph.neighbor_distances(H, 10))
+    return H, graph, truth
+
+
+def slow_modularity(graph, labels, resolution):
+    A = graph.toarray().astype(float)
+    m2, k = A.sum(), A.sum(axis=1)
+    same = labels[:, None] == labels[None, :]
+    return ((A - resolution * np.outer(k, k) / m2) * same).sum() / m2
+
+
+@pytest.mark.parametrize("resolution", [1.0, 0.5])
+def test_modularity_equals_the_double_sum(blobs, resolution):
+    _, graph, truth = blobs
+    for labels in (truth, np.random.default_rng(0).integers(4, size=210)):
+        found = ClusterGraph(graph, labels).modularity(resolution)
+        assert found == pytest.approx(slow_modularity(graph, labels, resolution), rel=1e-5)
+
+
+def test_scores_equal_their_definitions(blobs):
+    _, graph, truth = blobs
+    labels = np.where(np.arange(210) % 7 == 0, 1, truth)
+    A = graph.toarray().astype(float)
+    view = ClusterGraph(graph, labels)
+    volume = np.array([A[labels == k].sum() for k in range(3)]) / A.sum()
+    inside = np.array([A[np.ix_(labels == k, labels == k)].sum() for k in range(3)]) / A.sum()
+    assert view.separation() == pytest.approx(-np.log(1 - inside.sum() + 0.01) - np.log((volume**2).sum()), rel=1e-5)
+    assert view.weakest_conductance() == pytest.approx(max(1 - inside / volume), rel=1e-5)
+    assert not view.is_lopsided()
+    assert ClusterGraph(graph, np.minimum(np.arange(210), 2)).is_lopsided()
+
+
+def test_a_coarser_view_equals_the_view_of_the_coarser_partition(blobs):
+    H, graph, _ = blobs
+    labels = np.random.default_rng(0).integers(6, size=210)
+    parent = np.array([0, 1, 0, 2, 1, 2])
+    a, b = ClusterGraph(graph, labels).merged(parent), ClusterGraph(graph, parent[labels])
+    np.testing.assert_allclose(a.share, b.share, atol=1e-9)
+    np.testing.assert_array_equal(a.size, b.size)
+
+
+LINKAGES = [Linkage(resolution=0.7), Linkage(power=1.0), Linkage(power=0.5)]
+
+
+@pytest.mark.parametrize("linkage", LINKAGES)
+def test_merges_are_greedy(blobs, linkage):
+    H, graph, _ = blobs
+    labels = _labels.compact(_labels.kmeans_labels(H, 8, np.random.default_rng(0)))
+    A = graph.toarray().astype(float) / graph.sum()
+    current = np.arange(8)
+    for parent in linkage.merge_chain(ClusterGraph(graph, labels)):
+        best = {}
+        for a in np.unique(current):
+            for b in np.unique(current[current > a]):
+                in_a, in_b = current[labels] == a, current[labels] == b
+                weight, chance = A[np.ix_(in_a, in_b)].sum(), A[in_a].sum() * A[in_b].sum()
+                best[a, b] = weight - 0.7 * chance if linkage.resolution else weight / chance**linkage.power
+        joined = [(a, b) for a, b in best if (parent[current == b] == a).all()]
+        assert len(joined) == 1
+        assert best[joined[0]] == pytest.approx(max(best.values()), abs=1e-6)
+        current = parent
+    assert len(np.unique(current)) == 1
+
+
+def test_small_clusters_are_absorbed_first(blobs):
+    H, graph, truth = blobs
+    labels = truth.copy()
+    labels[:2] = 3
+    assert set(np.bincount(_labels.merge_clusters(graph, labels, 3, Linkage(min_size=5)))) == {120, 60, 30}
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_merging_micro_clusters_finds_uneven_blobs(blobs, power):
+    H, graph, truth = blobs
+    fine = _labels.compact(_labels.kmeans_labels(H, 12, np.random.default_rng(0)))
+    assert adjusted_rand_score(truth, _labels.merge_clusters(graph, fine, 3, Linkage(power=power))) > 0.98
+    assert _labels.merge_clusters(graph, fine, 5, Linkage(power=power)).max() == 4
+
+
+def test_polish_gains_modularity_and_empties_nothing(blobs):
+    H, graph, truth = blobs
+    rng = np.random.default_rng(0)
+    noisy = np.where(rng.random(210) < 0.2, rng.integers(3, size=210), truth)
+    before = noisy.copy()
+    found = _labels.polish(graph, noisy, rng.permutation(210))
+    np.testing.assert_array_equal(noisy, before)
+    assert slow_modularity(graph, found, 0.75) > slow_modularity(graph, noisy, 0.75)
+    assert adjusted_rand_score(truth, found) > 0.98
+    alone = truth.copy()
+    alone[0] = 3
+    assert len(np.unique(_labels.polish(graph, alone, rng.permutation(210)))) == 4
+
+
+def test_chosen_partition_finds_the_blobs(blobs):
+    H, graph, truth = blobs
+    labels = _labels.choose_partition(H, graph, 3, np.random.default_rng(0))
+    assert adjusted_rand_score(truth, labels) > 0.98
+
+
+@pytest.mark.parametrize("n_blobs", [3, 7])
+def test_estimate_finds_the_number_of_blobs(n_blobs):
+    H, _ = make_blobs(100 * n_blobs, n_features=10, centers=n_blobs, random_state=0)
+    graph = _graph.latent_graph(_graph.neighbor_distances(H, 15))
+    assert _labels.estimate_n_clusters(H, graph, np.random.default_rng(0)) == n_blobs
+
+
+def test_kmeans_on_part_of_the_rows(blobs, monkeypatch):
+    H, _, truth = blobs
+    monkeypatch.setattr(_labels, "KMEANS_ROWS", 100)
+    labels = _labels.kmeans_labels(H, 3, np.random.default_rng(0))
+    assert labels.shape == (210,)
+    assert adjusted_rand_score(truth, labels) > 0.98
+
+
+def test_means_and_medians(blobs):
+    H, _, truth = blobs
+    for k in range(3):
+        np.testing.assert_allclose(_labels.cluster_means(H, truth, 3)[k], H[truth == k].mean(axis=0))
+        np.testing.assert_allclose(_labels.cluster_medians(H, truth, 3)[k], np.median(H[truth == k], axis=0))
+    np.testing.assert_allclose(_labels.cluster_medians(H, truth, 4)[3], np.median(H, axis=0))
+
+
+def test_order_by_size():
+    labels = np.array([0, 1, 1, 2, 2, 2, 3])
+    np.testing.assert_array_equal(_labels.by_size(labels, 5), [2, 1, 0, 3, 4])
+
+
+def test_assignment_is_student_t_and_agrees_with_the_nearest_center(blobs):
+    H, _, truth = blobs
+    C = _labels.cluster_means(H, truth, 3)
+    kernel = 1 / (1 + ((H[:, None] - C[None]) ** 2).sum(axis=-1))
+    Q = _labels.assignment_probabilities(H, C)
+    np.testing.assert_allclose(Q, kernel / kernel.sum(axis=1, keepdims=True))
+    sharp = _labels.assignment_probabilities(H, C, 3.0)
+    np.testing.assert_allclose(sharp, Q**3 / (Q**3).sum(axis=1, keepdims=True))
+    np.testing.assert_array_equal(sharp.argmax(axis=1), _labels.nearest_center(H, C))
+    far = _labels.assignment_probabilities(np.array([[1e8, 0.0]]), C, 50.0)
+    assert np.isfinite(far).all()
+
+
+def test_sharpness_predicts_the_labels_of_neighbours():
+    # two clusters on a line; the chance that a neighbour has the same label is known for each point
+    rng = np.random.default_rng(0)
+    H = rng.uniform(-1, 1, size=(4000, 1))
+    C = np.array([[-1.0], [1.0]])
+    Q = _labels.assignment_probabilities(H, C, 4.0)
+    labels = (rng.random(4000) < Q[:, 1]).astype(int)
+    order = np.argsort(H[:, 0])
+    heads = np.concatenate([order[:-1], order[1:]])
+    tails = np.concatenate([order[1:], order[:-1]])
+    graph = sp.csr_matrix((np.ones(len(heads), np.float32), (heads, tails)), shape=(4000, 4000))
+    found = _labels.calibrate_sharpness(H, C, labels, graph, np.random.default_rng(0))
+    assert found == pytest.approx(4.0, rel=0.1)
+
+
+def test_empty_cluster_goes_back_to_its_points_or_is_dropped(blobs, caplog):
+    H, _, truth = blobs
+    C = _labels.cluster_means(H, truth, 3)
+    lost = C.copy()
+    lost[2] = [500, 500]
+    mended = _labels.fill_empty_clusters(H, lost, truth)
+    np.testing.assert_allclose(mended[2], np.median(H[truth == 2], axis=0))
+    np.testing.assert_array_equal(mended[:2], C[:2])
+    with caplog.at_level("WARNING", logger="scvcc"):
+        fewer = _labels.fill_empty_clusters(np.zeros((5, 2)), np.array([[0.0, 0], [9, 9]]), np.zeros(5, int))
+    assert len(fewer) == 1
+    assert "1 of 2 clusters are empty" in caplog.text

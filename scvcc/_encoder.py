@@ -31,11 +31,12 @@ class Encoder(nn.Module):
 
     def __init__(self, n_features: int, hidden: Sequence[int], latent_dim: int, generator: torch.Generator) -> None:
         super().__init__()
-        sizes = [n_features, *hidden, latent_dim]
+        sizes = [n_features, *hidden]
         layers: list[nn.Module] = []
         for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
             layers += [_linear(fan_in, fan_out, generator), nn.ReLU()]
-        self.layers = nn.Sequential(*layers[:-1])  # no ReLU on the embedding
+        self.hidden = nn.Sequential(*layers)
+        self.head = _linear(sizes[-1], latent_dim, generator)
         self.register_buffer("center", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(()))
 
@@ -45,8 +46,28 @@ class Encoder(nn.Module):
         self.center.copy_(torch.from_numpy(mean.astype(np.float32)))
         self.scale.fill_(spread if spread > 0 else 1.0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers((x - self.center) / self.scale)
+    def forward(self, x: Tensor, *, half_precision: bool = False) -> Tensor:
+        """Embedding of a batch; `half_precision` runs the hidden layers in bfloat16, for training."""
+        x = (x - self.center) / self.scale
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=half_precision):
+            features = self.hidden(x)
+        return self.head(features.float())
+
+
+def has_fast_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 matrices faster than float32 ones."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):
+        capabilities = torch.cpu.get_capabilities()
+        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return False
+
+
+def adamw(encoder: Encoder, weight_decay: float) -> torch.optim.AdamW:
+    """AdamW over the encoder's weights, in one kernel where the device has it; the rate is set at each step."""
+    fused = encoder.center.device.type in ("cpu", "cuda")
+    return torch.optim.AdamW(encoder.parameters(), weight_decay=weight_decay, fused=fused)
 
 
 def _linear(fan_in: int, fan_out: int, generator: torch.Generator) -> nn.Linear:

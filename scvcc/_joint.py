@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
 from scvcc import _labels, _losses, _sampling
-from scvcc._encoder import Encoder, Rows, encode, set_rate, shuffled_batches
+from scvcc._encoder import Encoder, Rows, adamw, encode, has_fast_bfloat16, set_rate, shuffled_batches
 from scvcc._settings import GAMMA, MAP_EPOCHS, SETTLED, WEIGHT_DECAY, weighted_total
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class JointStage:
         self.anchor = torch.from_numpy(H).to(rows.device)
         self.centers = torch.from_numpy(centers.astype(np.float32)).to(rows.device).requires_grad_()
         self.bank = encode(encoder, rows)
-        self.network_optimiser = torch.optim.AdamW(encoder.parameters(), weight_decay=WEIGHT_DECAY)
+        self.half_precision = has_fast_bfloat16(rows.device)
+        self.network_optimiser = adamw(encoder, WEIGHT_DECAY)
         self.center_optimiser = torch.optim.SGD([self.centers], lr=0.0)
         self.rates = _sampling.boundary_rates(graph.data), _sampling.contraction_rates(graph.data)
         self.strength = [self._to_device(_point_strength(graph, rates)) for rates in self.rates]
@@ -100,7 +101,7 @@ class JointStage:
             self.frequencies = _losses.soft_assignment(self.bank, self.centers).sum(dim=0)
 
     def _losses(self, batch: Tensor) -> dict[str, Tensor]:
-        H = self.encoder(self.rows[batch])  # (b, dim)
+        H = self.encoder(self.rows[batch], half_precision=self.half_precision)  # (b, dim)
         self.bank[batch] = H.detach()
         d_minus, d_plus = (_losses.pair_distance(H[:, None], self.bank[drawn[batch]]) for drawn in self.drawn)
         d_apart = _losses.pair_distance(H[:, None], self.bank[self.strangers[batch]])  # (b, draws)

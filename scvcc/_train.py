@@ -14,7 +14,7 @@ from torch.nn.functional import smooth_l1_loss
 
 from scvcc import _labels, _losses, _sampling
 from scvcc._coordinates import FreeCoordinates, spectral_start
-from scvcc._encoder import Encoder, Rows, encode, set_rate, shuffled_batches
+from scvcc._encoder import Encoder, Rows, adamw, encode, has_fast_bfloat16, set_rate, shuffled_batches
 from scvcc._joint import train_jointly
 from scvcc._monitor import Monitor
 from scvcc._paper import steps_per_epoch, train_paper
@@ -160,7 +160,8 @@ def _principal_axes(H: np.ndarray, dim: int) -> np.ndarray:
     """The first `dim` principal components, padded with zeros."""
     n_components = min(dim, *H.shape)
     out = np.zeros((len(H), dim))
-    out[:, :n_components] = PCA(n_components, svd_solver="full").fit_transform(H)
+    if H.std(axis=0).any():
+        out[:, :n_components] = PCA(n_components, svd_solver="full").fit_transform(H)
     return out
 
 
@@ -229,14 +230,14 @@ def fit_encoder(
 ) -> None:
     """Teach the encoder the coordinates by regression."""
     target = torch.from_numpy(H).to(rows.device)
-    optimiser = torch.optim.AdamW(encoder.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY)
+    optimiser, half = adamw(encoder, WEIGHT_DECAY), has_fast_bfloat16(rows.device)
     total_steps, step = _encoder_steps(len(rows), settings.batch_size), 0
     while step < total_steps:
         error = torch.zeros((), device=rows.device)
         batches = shuffled_batches(len(rows), settings.batch_size, rng, rows.device)[: total_steps - step]
         for batch in batches:
             set_rate(optimiser, settings.learning_rate * (1 - 0.95 * step / total_steps))
-            loss = smooth_l1_loss(encoder(rows[batch]), target[batch])
+            loss = smooth_l1_loss(encoder(rows[batch], half_precision=half), target[batch])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

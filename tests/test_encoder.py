@@ -21,7 +21,7 @@ def X():
 def test_forward_is_an_mlp_on_standardised_input(X):
     encoder = make()
     encoder.standardise(X)
-    layers = [m for m in encoder.layers if isinstance(m, torch.nn.Linear)]
+    layers = [m for m in encoder.modules() if isinstance(m, torch.nn.Linear)]
     assert [(m.in_features, m.out_features) for m in layers] == [(6, 8), (8, 4), (4, 2)]
     centred = X - X.mean(axis=0)
     h = centred / np.sqrt((centred**2).mean())
@@ -70,8 +70,8 @@ def test_weights_come_from_the_generator_and_leave_the_global_state(X):
     before = torch.random.get_rng_state()
     a, b, c = make(seed=1), make(seed=1), make(seed=2)
     assert torch.equal(before, torch.random.get_rng_state())
-    assert torch.equal(a.layers[0].weight, b.layers[0].weight)
-    assert not torch.equal(a.layers[0].weight, c.layers[0].weight)
+    assert torch.equal(a.hidden[0].weight, b.hidden[0].weight)
+    assert not torch.equal(a.hidden[0].weight, c.hidden[0].weight)
 
 
 @pytest.mark.filterwarnings("error")

@@ -25,6 +25,7 @@ KMEANS_ROWS = 20_000  # k-means starts look at this many rows at most
 KMEANS_STARTS = 10
 FINE_FACTORS = (2, 3, 8)  # micro-clusters per cluster
 POLISH_RESOLUTION = 0.75
+TIE = 0.02  # a smaller difference between two candidates' scores says nothing
 ESTIMATE_RESOLUTION = 0.5
 MICRO_CLUSTERS, MOST_CLUSTERS = 100, 40  # for an unknown number of clusters
 
@@ -185,6 +186,7 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
 
     Three judges that fail in different ways: separation and the weakest cluster's conductance keep rare but distinct
     clusters, modularity (with a quarter of the say) prefers even ones. The spread of k-means itself is a poor judge.
+    For the first two, differences below two hundredths are ties.
     """
     candidates = list({labels.tobytes(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)}.values())
     most = max(labels.max() for labels in candidates)  # n_clusters − 1, except where many points coincide
@@ -192,8 +194,8 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
     views = [ClusterGraph(graph, labels) for labels in candidates]
     balanced = [i for i, view in enumerate(views) if not view.is_lopsided()] or list(range(len(views)))
     votes = (
-        rankdata([views[i].separation() for i in balanced])
-        + rankdata([-views[i].weakest_conductance() for i in balanced])
+        rankdata(np.round([views[i].separation() / TIE for i in balanced]))
+        + rankdata(np.round([-views[i].weakest_conductance() / TIE for i in balanced]))
         + 0.25 * rankdata([views[i].modularity(POLISH_RESOLUTION) for i in balanced])
     )
     return candidates[balanced[int(np.argmax(votes))]]

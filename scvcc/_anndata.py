@@ -134,7 +134,8 @@ def graph_source(adata: AnnData, params: Mapping[str, Any]) -> Source | None:
         return Source("X", layer=params.get("layer"))
     if name is not None:
         return Source(name, n_pcs)
-    return Source("X_pca", n_pcs) if "X_pca" in adata.obsm and "n_neighbors" in params else None
+    # scanpy does not store its default; "method" is in what it stores, and not in the parameters of a spatial graph
+    return Source("X_pca", n_pcs) if "X_pca" in adata.obsm and "method" in params else None
 
 
 def _parse_use_rep(use_rep: Any) -> tuple[str, str | None]:

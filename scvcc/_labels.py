@@ -12,6 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from scipy.stats import rankdata
 from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,23 +183,27 @@ def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, r
 
 
 def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
-    """The candidate that the latent graph ranks best.
+    """The candidate that the latent graph speaks for; the spread of k-means itself is a poor judge.
 
-    Three judges that fail in different ways: separation and the weakest cluster's conductance keep rare but distinct
-    clusters, modularity (with a quarter of the say) prefers even ones. The spread of k-means itself is a poor judge.
-    For the first two, differences below two hundredths are ties.
+    Three judges, none right on all data, each name their best: modularity, which likes clusters of even size;
+    separation, which keeps rare but distinct ones; and a compromise that also asks every cluster to be a community.
+    The candidate that agrees best with all three choices wins.
     """
     candidates = list({labels.tobytes(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)}.values())
     most = max(labels.max() for labels in candidates)  # n_clusters − 1, except where many points coincide
-    candidates = [labels for labels in candidates if labels.max() == most]
-    views = [ClusterGraph(graph, labels) for labels in candidates]
-    balanced = [i for i, view in enumerate(views) if not view.is_lopsided()] or list(range(len(views)))
-    votes = (
-        rankdata(np.round([views[i].separation() / TIE for i in balanced]))
-        + rankdata(np.round([-views[i].weakest_conductance() / TIE for i in balanced]))
-        + 0.25 * rankdata([views[i].modularity(POLISH_RESOLUTION) for i in balanced])
-    )
-    return candidates[balanced[int(np.argmax(votes))]]
+    scored = [(labels, ClusterGraph(graph, labels)) for labels in candidates if labels.max() == most]
+    balanced = [(labels, view) for labels, view in scored if not view.is_lopsided()] or scored
+    modularity = np.array([view.modularity(POLISH_RESOLUTION) for _, view in balanced])
+    separation = np.array([view.separation() for _, view in balanced])
+    conductance = np.array([view.weakest_conductance() for _, view in balanced])
+    compromise = _rank(separation) + _rank(-conductance) + 0.25 * rankdata(modularity)
+    winners = [balanced[int(np.argmax(score))][0] for score in (modularity, separation, compromise)]
+    agreement = [sum(adjusted_rand_score(a, b) for b in winners) for a in winners]
+    return winners[int(np.argmax(agreement))]
+
+
+def _rank(scores: np.ndarray) -> np.ndarray:
+    return rankdata(np.round(scores / TIE))
 
 
 def estimate_n_clusters(H: np.ndarray, graph: sp.csr_matrix, rng: Generator) -> int:

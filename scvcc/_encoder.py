@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +50,7 @@ class Encoder(nn.Module):
     def forward(self, x: Tensor, *, half_precision: bool = False) -> Tensor:
         """Embedding of a batch; `half_precision` runs the hidden layers in bfloat16, for training."""
         x = (x - self.center) / self.scale
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=half_precision):
+        with torch.autocast(x.device.type, torch.bfloat16) if half_precision else nullcontext():
             features = self.hidden(x)
         return self.head(features.float())
 

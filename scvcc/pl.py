@@ -246,7 +246,7 @@ def history(
     >>> fig = scvcc.pl.history(adata, return_fig=True)
     """
     record = _result(adata, key)["history"]
-    stage = np.asarray(record["stage"]).astype(str)
+    stage = np.array([str(name) for name in record["stage"]])
     order = list(dict.fromkeys(stage))
     steps = {name: np.asarray(record["step"])[stage == name] for name in order}
     x = np.array([order.index(s) + step / steps[s].max() for s, step in zip(stage, record["step"], strict=True)])
@@ -467,10 +467,10 @@ def _colors(
         return {c: to_hex(listed[i % len(listed)]) for i, c in enumerate(categories)}
     if stored is not None and len(stored) >= len(categories):
         return {c: to_hex(str(tint)) for c, tint in zip(categories, stored, strict=False)}
-    return dict(zip(categories, default_palette(len(categories)), strict=True))
+    return dict(zip(categories, _default_palette(len(categories)), strict=True))
 
 
-def default_palette(n: int) -> list[str]:
+def _default_palette(n: int) -> list[str]:
     """Return `n` colors; beyond the palette they repeat, lighter and darker in turn."""
     tints = []
     for i in range(n):

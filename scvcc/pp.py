@@ -101,7 +101,7 @@ def lsa(
     seed = _as_seed(random_state)
     _, singular, Vt = randomized_svd(weighted, n_comps, n_iter=7, random_state=seed)
     components = np.ascontiguousarray(Vt.T, dtype=np.float32)
-    Z = project_lsa(X, idf, components, normalize=normalize)
+    Z = _project(X, idf, components, normalize=normalize)
     empty = int((np.linalg.norm(Z, axis=1) == 0).sum())
     if empty:
         _anndata.warn(
@@ -127,7 +127,7 @@ def _keys(key_added: str) -> tuple[str, str, str]:
     return ("LSA", "idf", "lsa") if key_added == "X_lsa" else (key_added, f"{key_added}_idf", key_added)
 
 
-def project_lsa(X: Matrix, idf: np.ndarray | None, components: np.ndarray, *, normalize: bool) -> np.ndarray:
+def _project(X: Matrix, idf: np.ndarray | None, components: np.ndarray, *, normalize: bool) -> np.ndarray:
     """Project documents onto LSA components; `idf` is None where `X` is weighted already."""
     Z = np.asarray(_weighted(X, idf) @ components, dtype=np.float32)
     return unit_rows(Z) if normalize else Z

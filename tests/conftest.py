@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -35,19 +36,17 @@ def no_open_figures():
     plt.close("all")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def quick() -> dict:
     """Settings of VCC for a run of about a second."""
-    return dict(QUICK)
+    return QUICK
 
 
 @pytest.fixture(scope="session")
 def _blobs() -> ad.AnnData:
-    X, y = make_blobs(240, 20, centers=4, cluster_std=3.5, random_state=1)
-    adata = ad.AnnData(X.astype(np.float32), obs=pd.DataFrame({"truth": pd.Categorical(y.astype(str))}))
-    adata.obs_names = [f"cell{i}" for i in range(240)]
-    adata.var_names = [f"gene{i}" for i in range(20)]
-    return adata
+    X, y = make_blobs(240, 20, centers=4, cluster_std=4.5, random_state=3)  # apart, but with a connected graph
+    obs = pd.DataFrame({"truth": pd.Categorical(y.astype(str))}, index=[f"cell{i}" for i in range(240)])
+    return ad.AnnData(X.astype(np.float32), obs=obs, var=pd.DataFrame(index=[f"gene{i}" for i in range(20)]))
 
 
 @pytest.fixture
@@ -95,38 +94,47 @@ def pbmc(_pbmc) -> ad.AnnData:
     return _pbmc.copy()
 
 
-def same(a, b) -> bool:
+def _same(a, b) -> bool:
     """Deep equality of what an AnnData can hold, NaN equal to NaN."""
     if isinstance(a, dict) or hasattr(a, "keys") and not isinstance(a, pd.DataFrame):
-        return set(a) == set(b) and all(same(a[k], b[k]) for k in a)
+        return set(a) == set(b) and all(_same(a[k], b[k]) for k in a)
     if sp.issparse(a):
         return a.shape == b.shape and a.dtype == b.dtype and (a != b).nnz == 0 and a.nnz == b.nnz
     if isinstance(a, (pd.DataFrame, pd.Series)):
         return a.equals(b)
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype.kind in "OUST" or b.dtype.kind in "OUST":
-        return a.shape == b.shape and bool((a.astype(str) == b.astype(str)).all())
+        return list(map(str, a.ravel().tolist())) == list(map(str, b.ravel().tolist()))
     return a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
-def everything(adata: ad.AnnData) -> dict:
+def _everything(adata: ad.AnnData) -> dict:
     """A deep copy of all that an AnnData holds."""
     copy = adata.to_memory(copy=True)
     slots = {name: dict(getattr(copy, name)) for name in ("uns", "obsm", "varm", "obsp", "varp", "layers")}
     return {"X": copy.X, "obs": copy.obs, "var": copy.var, **slots}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def same():
+    return _same
+
+
+@pytest.fixture(scope="session")
+def everything():
+    return _everything
+
+
+@pytest.fixture(scope="session")
 def untouched():
     """Return a context manager that fails if an AnnData changes inside."""
-    from contextlib import contextmanager
 
     @contextmanager
     def check(adata):
-        before = everything(adata)
+        before = _everything(adata)
         yield
-        after = everything(adata)
-        changed = [name for name in before if not same(before[name], after[name])]
+        after = _everything(adata)
+        changed = [name for name in before if not _same(before[name], after[name])]
         assert not changed, f"changed: {changed}"
 
     return check

@@ -168,7 +168,7 @@ def test_neighbors_key_and_obsp_name_the_graph(neighbors):
     ("spoil", "arguments", "message"),
     [
         (lambda a: None, {"neighbors_key": "none"}, "neighbors_key='none' is not in adata.uns"),
-        (lambda a: None, {"obsp": "none"}, "obsp='none' is not in adata.obsp, which has 'connectivities', 'distances'"),
+        (lambda a: None, {"obsp": "none"}, "obsp='none' is not in adata.obsp, which has 'distances', 'connectivities'"),
         (lambda a: None, {"neighbors_key": "neighbors", "obsp": "distances"}, "both name a graph"),
         (lambda a: [a.obsp.pop(k) for k in list(a.obsp)], {}, "neither its distances nor its connectivities"),
         (lambda a: a.obsp["distances"].data.__setitem__(0, np.nan), {}, "NaN"),
@@ -196,7 +196,8 @@ def test_a_graph_of_other_cells_is_refused(neighbors):
     neighbors.obsp["distances"] = neighbors.obsp["distances"][order][:, order]
     with pytest.raises(ValueError, match="no closer than random cells"):
         prepared(neighbors)
-    prepared(neighbors, obsp="distances", use_rep="X")  # the caller insists: no error would be right for spatial graphs
+    neighbors.obsp["spatial_distances"] = neighbors.obsp["distances"]
+    prepared(neighbors, obsp="spatial_distances")  # nobody said that it was built on the representation
 
 
 def test_a_graph_thinned_out_by_filtering_gets_a_warning(neighbors):
@@ -238,6 +239,11 @@ def test_representation_follows_the_graph(pbmc):
 def test_forms_in_which_use_rep_is_stored(pbmc, use_rep, source):
     params = _anndata._params({"params": {"use_rep": use_rep, "n_neighbors": 10}})
     assert _anndata.graph_source(pbmc, params) == source
+
+
+def test_a_spatial_graph_does_not_claim_a_representation(pbmc):
+    assert _anndata.graph_source(pbmc, {"n_neighbors": 6, "coord_type": "grid", "radius": None}) is None
+    assert _anndata.graph_source(pbmc, {"n_neighbors": 10, "method": "umap"}) == Source("X_pca")
 
 
 def test_a_representation_that_is_gone_is_named(pbmc):
@@ -338,8 +344,7 @@ def test_integers_booleans_and_read_only_arrays(blobs):
     blobs.obsm["fixed"] = blobs.X.copy()
     blobs.obsm["fixed"].flags.writeable = False
     assert prepared(blobs, use_rep="int")[1].X.dtype == np.float32
-    with pytest.warns(UserWarning, match="duplicate") if False else warnings.catch_warnings():
-        assert prepared(blobs, use_rep="bool")[1].X.dtype == np.float32
+    assert prepared(blobs, use_rep="bool")[1].X.dtype == np.float32
     assert np.shares_memory(prepared(blobs, use_rep="fixed")[1].X, blobs.obsm["fixed"])
 
 
@@ -422,18 +427,16 @@ def test_raw_counts_get_a_warning_that_names_the_preparation(kind):
 def test_pieces_isolated_cells_and_duplicates_are_counted_in_one_warning(blobs):
     blobs.X[:60] += 1000  # a piece of its own
     blobs.X[7] = blobs.X[8]
-    sc.pp.neighbors(blobs, use_rep="X")
-    D = blobs.obsp["distances"].tolil()
-    D[3], D[:, 3] = 0, 0
-    graph = _anndata.Graph(_anndata.check_graph(D.tocsr(), 240, "distance"), "distance", "the graph")
-    n_pieces = sc.sparse_pieces if False else 3
-    kept = graph.matrix.copy()
-    kept.data[:] = 1
-    assert sp.csgraph.connected_components(kept, directed=False)[0] == n_pieces
+    sc.pp.neighbors(blobs, n_neighbors=30, use_rep="X")
+    D = blobs.obsp["distances"].tocoo()
+    kept = (D.row != 3) & (D.col != 3)  # cell 3 loses its neighbors
+    blobs.obsp["distances"] = sp.csr_matrix((D.data[kept], (D.row[kept], D.col[kept])), shape=D.shape)
+    graph = stored(blobs)
     with pytest.warns(UserWarning, match="in 3 pieces, 1 of them single cells without a neighbor") as caught:
         _anndata.warn_about_pieces(graph, 2)
     assert len(caught) == 1
     assert "n_clusters=2 is below the number of pieces" in str(caught[0].message)
+    assert "2 cells have an exact duplicate" in str(caught[0].message)
     assert caught[0].filename == __file__
 
 

@@ -1,0 +1,189 @@
+"""The conventions of the package, as tests."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import scvcc
+from scvcc import metrics, pl, pp, tl
+
+PACKAGE = Path(scvcc.__file__).parent
+ROOT = PACKAGE.parent
+MODULES = {"tl": tl, "pl": pl, "pp": pp, "metrics": metrics}
+FUNCTIONS = {f"{name}.{f}": getattr(module, f) for name, module in MODULES.items() for f in module.__all__}
+ON_ANNDATA = [name for name in FUNCTIONS if not name.startswith("metrics.")]
+WRITERS = [name for name in FUNCTIONS if name.startswith(("tl.", "pp."))]
+
+# imports point downward: a module may use those of its own and of lower floors
+FLOORS = [
+    {"__init__", "_settings", "_graph", "_sampling", "_losses", "_encoder", "_coordinates", "_monitor"},
+    {"_train", "_joint", "_paper", "_labels", "_persist"},
+    {"_estimator"},
+    {"_anndata"},
+    {"tl", "pl", "pp", "metrics", "datasets"},
+]
+FLOOR = {module: height for height, floor in enumerate(FLOORS) for module in floor}
+RIM_ONLY = {"anndata", "scanpy", "pandas", "matplotlib", "natsort"}
+
+
+def imports(path):
+    """Names of the modules that a file imports, wherever the import stands; `scvcc` ones without the package."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if module == "scvcc" or (node.level and not module):
+                yield from (f"scvcc.{alias.name}" for alias in node.names)
+            else:
+                yield f"scvcc.{module}" if node.level else module
+
+
+FILES = sorted(PACKAGE.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_every_module_has_its_floor(path):
+    assert path.stem in FLOOR, "name the floor of a new module in FLOORS"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.stem != "__init__"], ids=lambda p: p.stem)
+def test_imports_point_downward(path):
+    for name in imports(path):
+        package, _, rest = name.partition(".")
+        if package == "scvcc" and rest and not rest.startswith("__"):
+            assert FLOOR[rest.split(".")[0]] <= FLOOR[path.stem], f"{path.stem} imports {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if FLOOR.get(p.stem, 0) < FLOOR["_anndata"]], ids=lambda p: p.stem)
+def test_anndata_stays_at_the_rim(path):
+    used = {name.partition(".")[0] for name in imports(path)}
+    assert not used & RIM_ONLY
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_no_private_name_of_scanpy(path):
+    private = re.findall(r"\b(?:sc|scanpy|anndata|ad)(?:\.\w+)*\._(?!_)\w+", path.read_text())
+    private += [n for n in imports(path) if n.startswith(("scanpy", "anndata")) and "._" in n]
+    private += re.findall(r"from (?:scanpy|anndata)\S* import _\w+", path.read_text())
+    assert not private
+
+
+def test_import_is_lazy():
+    program = "import sys, scvcc; print(sorted({'torch', 'scanpy', 'anndata', 'numba'} & set(sys.modules)))"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert output.stdout.strip() == "[]"
+
+
+def test_public_names():
+    assert set(scvcc.__all__) == {"VCC", "metrics", "pl", "pp", "tl"}
+    assert set(scvcc.__all__) <= set(dir(scvcc))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = scvcc.nothing
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_all_lists_what_is_public(module):
+    defined = {
+        name
+        for name, value in vars(MODULES[module]).items()
+        if inspect.isfunction(value) and value.__module__ == f"scvcc.{module}" and not name.startswith("_")
+    }
+    assert set(MODULES[module].__all__) == defined
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_few_positional_arguments(name):
+    parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    assert 1 <= len(positional) <= 3
+    if name in ON_ANNDATA:
+        assert positional[0] == "adata"
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_writers_have_copy_and_return_a_copy_or_nothing(name):
+    signature = inspect.signature(FUNCTIONS[name])
+    copy = signature.parameters["copy"]
+    assert copy.kind is copy.KEYWORD_ONLY and copy.default is False
+    assert signature.return_annotation == "AnnData | None"
+    assert "key_added" in signature.parameters
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n.startswith("pl.")])
+def test_plots_share_their_last_arguments(name):
+    parameters = inspect.signature(FUNCTIONS[name]).parameters
+    for argument, default in (("show", None), ("return_fig", False), ("key", "vcc")):
+        assert parameters[argument].kind is parameters[argument].KEYWORD_ONLY
+        assert parameters[argument].default == default
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_seeds_default_to_zero(name):
+    seed = inspect.signature(FUNCTIONS[name]).parameters.get("random_state")
+    assert seed is None or seed.default == 0
+
+
+def documented(function):
+    """Names in the Parameters section of a numpydoc docstring."""
+    text = inspect.getdoc(function)
+    section = re.search(r"\nParameters\n-+\n(.*?)(?:\n\n\w+\n-+\n|\Z)", text, re.DOTALL).group(1)
+    return re.findall(r"^(\*{0,2}\w+)$", section, re.MULTILINE)
+
+
+def accepted(function):
+    parameters = inspect.signature(function).parameters.values()
+    return [{p.VAR_KEYWORD: "**", p.VAR_POSITIONAL: "*"}.get(p.kind, "") + p.name for p in parameters]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstring_names_the_parameters_in_order(name):
+    assert documented(FUNCTIONS[name]) == accepted(FUNCTIONS[name])
+
+
+def test_docstring_of_the_estimator_names_its_parameters():
+    assert documented(scvcc.VCC) == accepted(scvcc.VCC)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstrings_are_complete(name):
+    text = inspect.getdoc(FUNCTIONS[name])
+    assert "\nReturns\n-------\n" in text
+    assert "\nExamples\n--------\n" in text and ">>> " in text
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_everything_is_annotated(name):
+    signature = inspect.signature(FUNCTIONS[name])
+    assert signature.return_annotation is not signature.empty
+    assert all(p.annotation is not p.empty for p in signature.parameters.values())
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "VCC"])
+def test_every_public_name_is_in_the_api_pages(name):
+    pages = [ROOT / "docs" / "api.md", *(ROOT / "docs" / "api").glob("*.md")]
+    text = "\n".join(page.read_text() for page in pages if page.exists())
+    assert re.search(rf"^\s*{re.escape(name)}\s*$", text, re.MULTILINE), f"{name} is not listed in docs/api"
+
+
+def test_what_tl_writes_is_in_its_docstring(clustered, _neighbors):
+    text = inspect.getdoc(tl.vcc)
+    for field in ("obs[key_added]", 'obs[key_added + "_confidence"]', 'obs[key_added + "_boundary"]'):
+        assert f"`adata.{field}`" in text
+    for field in ('obsm["X_" + key_added]', "uns[key_added]", 'obsm["X_pca"]', 'obsp["distances"]'):
+        assert f"`adata.{field}`" in text
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_functions_are_short(path):
+    """At most 50 lines, docstring and signature aside."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            length = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+            assert length <= 50, f"{path.stem}.{node.name} has {length} lines"

@@ -1,0 +1,392 @@
+"""`scvcc.tl.vcc` from call to result."""
+
+import logging
+import subprocess
+import sys
+import textwrap
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scanpy as sc
+import scipy.sparse as sp
+import torch
+from sklearn.neighbors import KNeighborsTransformer
+
+import scvcc
+from scvcc._estimator import VCC
+
+
+def test_what_is_written(clustered, _neighbors, same):
+    new_obs = set(clustered.obs) - set(_neighbors.obs)
+    assert new_obs == {"vcc", "vcc_confidence", "vcc_boundary"}
+    assert set(clustered.uns) - set(_neighbors.uns) == {"vcc"}
+    stages = {f"X_vcc_{name}" for name in ("start", "placed", "coordinates", "encoder")}
+    assert set(clustered.obsm) - set(_neighbors.obsm) == {"X_vcc", *stages}
+    assert clustered.obsm["X_vcc"].shape == (240, 2)
+    assert clustered.obsm["X_vcc"].dtype == np.float32
+    assert clustered.obs["vcc"].cat.categories.tolist() == ["0", "1", "2", "3"]
+    sizes = clustered.obs["vcc"].value_counts().loc[["0", "1", "2", "3"]]
+    assert (np.diff(sizes) <= 0).all()
+    assert clustered.obs["vcc_confidence"].between(0, 1).all()
+    assert clustered.obs["vcc_confidence"].dtype == np.float32
+    assert same(clustered.X, _neighbors.X)
+    assert same(clustered.obsp, _neighbors.obsp)
+    assert scvcc.metrics.ari(clustered.obs["truth"], clustered.obs["vcc"]) > 0.95
+
+
+def test_result_is_that_of_the_estimator(clustered, _neighbors, quick):
+    model = VCC(4, **quick).fit(_neighbors.X, graph=_neighbors.obsp["distances"])
+    assert (clustered.obs["vcc"].astype(int) == model.labels_).all()
+    assert clustered.obs["vcc_confidence"].to_numpy() == pytest.approx(model.proba_.max(axis=1), abs=1e-5)
+    assert clustered.obsm["X_vcc"] == pytest.approx(model.embedding_, abs=1e-4)
+
+
+def test_boundary_score_is_the_relative_spread_of_distances(clustered):
+    D = clustered.obsp["distances"].toarray()
+    rows = [row[row > 0] for row in D]
+    assert clustered.obs["vcc_boundary"].to_numpy() == pytest.approx([r.std() / r.mean() for r in rows], rel=1e-3)
+
+
+def test_record_of_the_run(clustered):
+    record = clustered.uns["vcc"]
+    assert record["n_clusters"] == 4
+    assert record["representation"] == {"use_rep": "X"}
+    assert record["graph"]["name"] == "adata.obsp['distances']"
+    assert record["graph"]["mode"] == "distance"
+    assert record["device"] == "cpu"
+    assert record["stages"].tolist() == ["start", "placed", "coordinates", "encoder"]
+    assert {"scvcc", "torch", "scanpy", "anndata", "python"} <= set(record["versions"])
+    lengths = {len(column) for column in record["history"].values()}
+    assert len(lengths) == 1
+    assert {"stage", "step", "boundary", "contraction", "expansion", "clustering", "beta"} <= set(record["history"])
+    assert record["params"]["random_state"] == 0
+    assert record["params"]["hidden"].tolist() == [16]
+
+
+def with_self_by_column(D):
+    n = D.shape[0]
+    D = sp.csr_matrix(D, dtype=np.float32).tocoo()
+    return sp.csr_matrix(
+        (np.r_[D.data, np.zeros(n, np.float32)], (np.r_[D.row, np.arange(n)], np.r_[D.col, np.arange(n)])), shape=(n, n)
+    )
+
+
+def int64_array(D):
+    D = sp.csr_array(D)
+    D.indices, D.indptr = D.indices.astype(np.int64), D.indptr.astype(np.int64)
+    return D
+
+
+@pytest.mark.parametrize("layout", [with_self_by_column, int64_array])
+def test_same_graph_in_another_layout_same_result(neighbors, clustered, layout, quick):
+    neighbors.obsp["distances"] = layout(neighbors.obsp["distances"])
+    scvcc.tl.vcc(neighbors, 4, **quick)
+    assert scvcc.metrics.ari(neighbors.obs["vcc"], clustered.obs["vcc"]) == 1
+
+
+def test_same_graph_from_sklearn_through_scanpy_same_result(neighbors, clustered, quick):
+    sc.pp.neighbors(neighbors, n_neighbors=14, use_rep="X", transformer=KNeighborsTransformer(n_neighbors=14))
+    assert neighbors.obsp["distances"].nnz == 15 * 240  # each cell is stored as its own neighbor
+    scvcc.tl.vcc(neighbors, 4, **quick)
+    assert scvcc.metrics.ari(neighbors.obs["vcc"], clustered.obs["vcc"]) == 1
+
+
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, sp.csr_array])
+def test_sparse_equals_dense(neighbors, clustered, kind, quick):
+    neighbors.X = kind(neighbors.X)
+    scvcc.tl.vcc(neighbors, 4, **quick)
+    assert sp.issparse(neighbors.X)
+    assert scvcc.metrics.ari(neighbors.obs["vcc"], clustered.obs["vcc"]) == 1
+    assert neighbors.obsm["X_vcc"] == pytest.approx(clustered.obsm["X_vcc"], abs=1e-2)
+
+
+def test_bare_call_builds_what_is_missing(pbmc, caplog, quick):
+    caplog.set_level(logging.INFO, "scvcc")
+    bare = ad.AnnData(pbmc.X, obs=pbmc.obs[["bulk_labels"]], var=pbmc.var[[]])
+    scvcc.tl.vcc(bare, **quick)
+    assert {"X_pca", "X_vcc"} <= set(bare.obsm)
+    assert set(bare.obsp) == {"distances", "connectivities"}
+    assert bare.uns["neighbors"]["params"]["use_rep"] == "X_pca"
+    assert bare.obs["vcc"].nunique() == bare.uns["vcc"]["n_clusters"]
+    assert "n_clusters" not in bare.uns["vcc"]["params"]
+    assert "Set n_clusters" in caplog.text
+    assert "representation: adata.obsm['X_pca'], 50 columns" in caplog.text
+    sc.tl.umap(bare, maxiter=1)  # scanpy finds the graph
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the memory of a process the way of Linux")
+def test_a_sparse_matrix_whose_dense_form_does_not_fit():
+    """In a process that is refused the 3.2 GB of the dense form, PCA and training still work."""
+    program = """
+        import resource
+        import anndata as ad, numba, numpy as np, scipy.sparse as sp, torch
+        from sklearn.neighbors import kneighbors_graph
+        import scvcc
+
+        def data(n, d, k=40):
+            rng = np.random.default_rng(0)
+            group = rng.integers(3, size=n)
+            typical = rng.integers(20, size=(n, k)) + 20 * group[:, None]
+            columns = np.where(rng.random((n, k)) < 0.5, typical, rng.integers(d, size=(n, k)))
+            X = sp.csr_matrix((rng.random(n * k) + 0.5, columns.ravel(), np.arange(0, n * k + 1, k)), shape=(n, d))
+            adata = ad.AnnData(X.astype("f4"), obs={"group": group})
+            adata.obsp["distances"] = kneighbors_graph(X[:, :60], 10, mode="distance")
+            return adata
+
+        def run(adata):
+            scvcc.tl.vcc(adata, 3, n_pcs=5, hidden=(8,), epochs=0, progress=False)
+
+        numba.set_num_threads(1), torch.set_num_threads(1)
+        run(data(100, 100))  # libraries and their threads take what they need
+        adata = data(2_000, 400_000)
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 1_500_000_000,) * 2)
+        try:
+            adata.X.toarray()
+        except MemoryError:
+            print("does not fit")
+        run(adata)
+        print(scvcc.metrics.ari(adata.obs["group"], adata.obs["vcc"]))
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
+    output = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert output.returncode == 0, output.stderr[-2000:]
+    assert output.stdout.startswith("does not fit")
+    assert float(output.stdout.split()[-1]) > 0.8
+
+
+# ---------------------------------------------------------------------------------------- nothing but the result
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, FloatingPointError])
+def test_interrupt_and_failure_leave_everything_as_it_was(pbmc, untouched, monkeypatch, error, quick):
+    bare = ad.AnnData(pbmc.X, obs=pbmc.obs, var=pbmc.var)
+
+    def stop(self, *args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(VCC, "fit", stop)
+    with untouched(bare), pytest.raises(error):
+        scvcc.tl.vcc(bare, 4, **quick)
+
+
+def test_interrupt_between_the_stages_of_training(neighbors, untouched, monkeypatch, quick):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scvcc._encoder.Encoder.forward", stop)
+    with untouched(neighbors), pytest.raises(KeyboardInterrupt):
+        scvcc.tl.vcc(neighbors, 4, **quick)
+
+
+def test_copy(neighbors, untouched, clustered, quick):
+    with untouched(neighbors):
+        result = scvcc.tl.vcc(neighbors, 4, copy=True, **quick)
+    assert result.obs["vcc"].equals(clustered.obs["vcc"])
+
+
+def test_random_states_of_the_caller_are_left_alone(neighbors, quick):
+    del neighbors.uns["neighbors"], neighbors.obsp["distances"], neighbors.obsp["connectivities"]
+    before = np.random.get_state()[1].copy(), torch.get_rng_state().clone()  # noqa: NPY002
+    scvcc.tl.vcc(neighbors, 4, random_state=None, **quick)
+    assert np.array_equal(before[0], np.random.get_state()[1])  # noqa: NPY002
+    assert torch.equal(before[1], torch.get_rng_state())
+    drawn = neighbors.uns["vcc"]["params"]["random_state"]
+    first = neighbors.obsm["X_vcc"].copy()
+    scvcc.tl.vcc(neighbors, 4, random_state=drawn, **quick)  # a drawn seed is kept, so the run can be repeated
+    assert np.array_equal(first, neighbors.obsm["X_vcc"])
+    scvcc.tl.vcc(neighbors, 4, random_state=np.random.default_rng(0), **quick)
+    assert neighbors.uns["vcc"]["params"]["random_state"] == int(np.random.default_rng(0).integers(2**31))
+
+
+# -------------------------------------------------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_round_trip_and_repeat_from_the_file(clustered, tmp_path, suffix, same, everything):
+    getattr(clustered, f"write_{suffix}")(tmp_path / f"a.{suffix}")
+    again = getattr(ad, f"read_{suffix}")(tmp_path / f"a.{suffix}")
+    before, after = everything(clustered), everything(again)
+    assert all(same(before[name], after[name]) for name in before if name not in ("obs", "var"))
+    pd.testing.assert_frame_equal(before["obs"], after["obs"])
+    assert scvcc.pl.history(again, return_fig=True) is not None
+    assert scvcc.pl.stages(again, return_fig=True) is not None
+    if suffix == "h5ad":
+        scvcc.tl.vcc(again, **again.uns["vcc"]["params"], progress=False)
+        assert same(everything(again)["uns"], before["uns"])
+        assert same(everything(again)["obsm"], before["obsm"])
+
+
+def test_runs_side_by_side_and_rerun_with_another_k(clustered, quick, same):
+    before = clustered.obs["vcc"].copy()
+    clustered.uns["vcc_colors"] = ["red"] * 4
+    scvcc.tl.vcc(clustered, 3, key_added="three", **quick)
+    assert clustered.obs["vcc"].equals(before)
+    assert clustered.obs["three"].nunique() == 3
+    assert {"three_confidence", "three_boundary"} <= set(clustered.obs) and "X_three" in clustered.obsm
+    assert "vcc_colors" in clustered.uns
+    scvcc.tl.vcc(clustered, 4, random_state=1, **quick)
+    assert list(clustered.uns["vcc_colors"]) == ["red"] * 4  # same categories, same colors
+    scvcc.tl.vcc(clustered, 3, **quick)
+    assert "vcc_colors" not in clustered.uns
+    assert clustered.obs["vcc"].cat.categories.tolist() == ["0", "1", "2"]
+    assert not [name for name in clustered.obsm if name.startswith("X_vcc_")]  # stages of the first run
+
+
+def test_more_than_ten_clusters_are_in_natural_order(neighbors, quick):
+    scvcc.tl.vcc(neighbors, 12, **quick)
+    assert neighbors.obs["vcc"].cat.categories.tolist() == [str(i) for i in range(12)]
+
+
+def test_scanpy_takes_the_result(clustered):
+    sc.pl.embedding(clustered, "vcc", color="vcc", show=False)
+    sc.tl.rank_genes_groups(clustered, "vcc")
+    sc.tl.dendrogram(clustered, "vcc", use_rep="X_vcc")
+
+
+def test_restrict_to_divides_some_clusters(clustered, quick):
+    before = clustered.obs["vcc"].copy()
+    scvcc.tl.vcc(clustered, 2, restrict_to=("vcc", ["1", "2"]), **quick)
+    result = clustered.obs["vcc_R"]
+    chosen = before.isin(["1", "2"])
+    assert clustered.obs["vcc"].equals(before)
+    assert result.cat.categories.tolist() == ["0", "1-2,0", "1-2,1", "3"]
+    assert (result[~chosen].astype(str) == before[~chosen].astype(str)).all()
+    assert scvcc.metrics.ari(before[chosen], result[chosen]) > 0.95  # the two are found again
+    for values in (clustered.obs["vcc_R_confidence"], clustered.obs["vcc_R_boundary"], clustered.obsm["X_vcc_R"][:, 0]):
+        assert np.array_equal(np.isfinite(values), chosen)
+    assert clustered.uns["vcc_R"]["restrict_to"]["categories"].tolist() == ["1", "2"]
+
+
+def test_restrict_to_uses_the_graph_between_the_chosen_cells(clustered, monkeypatch, quick):
+    chosen = (clustered.obs["vcc"] == "0").to_numpy()
+    seen = {}
+
+    def fit(self, X, *, graph, graph_mode):
+        seen.update(X=X, graph=graph)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(VCC, "fit", fit)
+    with pytest.raises(KeyboardInterrupt):
+        scvcc.tl.vcc(clustered, 2, restrict_to=("vcc", "0"), **quick)
+    assert np.array_equal(seen["X"], clustered.X[chosen])
+    assert seen["graph"].toarray() == pytest.approx(clustered.obsp["distances"].toarray()[chosen][:, chosen], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("restrict_to", "message"),
+    [
+        (("vcc", ["9"]), r"has no category '9'; it has '0', '1', '2', '3'"),
+        (("none", ["0"]), "'none', which is not a column"),
+        ("vcc", "must be"),
+        (("vcc", []), "none given"),
+    ],
+)
+def test_bad_restrictions_are_named(clustered, untouched, restrict_to, message, quick):
+    with untouched(clustered), pytest.raises(ValueError, match=message):
+        scvcc.tl.vcc(clustered, 2, restrict_to=restrict_to, **quick)
+
+
+# --------------------------------------------------------------------------------------------------- kinds of AnnData
+
+
+def test_connectivities_alone(neighbors, clustered, quick):
+    del neighbors.obsp["distances"]
+    scvcc.tl.vcc(neighbors, 4, **quick)
+    assert neighbors.uns["vcc"]["graph"]["mode"] == "connectivity"
+    assert scvcc.metrics.ari(neighbors.obs["vcc"], clustered.obs["vcc"]) > 0.95
+    assert neighbors.obs["vcc_boundary"].between(0, 10).all()
+
+
+def test_pieces_isolated_and_duplicate_cells_give_a_finite_result(blobs, quick):
+    blobs.X[:60] += 500
+    blobs.X[70:75] = blobs.X[70]
+    sc.pp.neighbors(blobs, use_rep="X")
+    D = blobs.obsp["distances"].tocoo()
+    kept = (D.row != 3) & (D.col != 3)
+    blobs.obsp["distances"] = sp.csr_matrix((D.data[kept], (D.row[kept], D.col[kept])), shape=D.shape)
+    with pytest.warns(
+        UserWarning, match="pieces, 1 of them single cells.*5 cells have an exact duplicate.*n_clusters=2 is"
+    ):
+        scvcc.tl.vcc(blobs, 2, **quick)
+    assert np.isfinite(blobs.obsm["X_vcc"]).all()
+    assert np.isfinite(blobs.obs[["vcc_confidence", "vcc_boundary"]]).all(axis=None)
+    assert blobs.obs["vcc"].notna().all()
+
+
+def test_ragged_graph_of_a_view(neighbors, untouched, quick):
+    view = neighbors[neighbors.obs["truth"] != "0"]
+    with untouched(neighbors), pytest.warns(ad.ImplicitModificationWarning):
+        scvcc.tl.vcc(view, 3, **quick)
+    assert scvcc.metrics.ari(view.obs["truth"], view.obs["vcc"]) > 0.9
+    assert not view.is_view
+
+
+def test_backed(clustered, tmp_path, quick):
+    clustered.obsm["X_pca"] = clustered.X[:, :10]
+    for key in ("vcc", "vcc_confidence", "vcc_boundary"):
+        del clustered.obs[key]
+    clustered.write_h5ad(tmp_path / "a.h5ad")
+    backed = ad.read_h5ad(tmp_path / "a.h5ad", backed="r")
+    with pytest.raises(ValueError, match=r"backed.*to_memory\(\).*use_rep='X_pca'"):
+        scvcc.tl.vcc(backed, 4, **quick)
+    with pytest.raises(ValueError, match="copy=True does not work with a backed"):
+        scvcc.tl.vcc(backed, 4, copy=True, **quick)
+    assert "vcc" not in backed.obs
+    scvcc.tl.vcc(backed, 4, use_rep="X_pca", neighbors_key="neighbors", **quick)
+    assert backed.obs["vcc"].nunique() == 4
+    assert backed.isbacked
+    backed.file.close()
+
+
+def test_modality_of_a_larger_object(neighbors, quick):
+    modalities = {"rna": neighbors}  # what MuData is to us: something that hands out an AnnData
+    scvcc.tl.vcc(modalities["rna"], 4, **quick)
+    assert "vcc" in neighbors.obs
+
+
+@pytest.mark.parametrize("convert", [np.asfortranarray, lambda X: X.astype(np.float16), lambda X: X.astype(np.float64)])
+def test_kinds_of_x(neighbors, clustered, convert, quick):
+    neighbors.X = convert(neighbors.X)
+    neighbors.X.flags.writeable = False
+    scvcc.tl.vcc(neighbors, 4, **quick)
+    assert scvcc.metrics.ari(neighbors.obs["vcc"], clustered.obs["vcc"]) > 0.97
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"n_clusters": 1}, ValueError, "n_clusters must be from 2 to 240"),
+        ({"n_clusters": 241}, ValueError, "n_clusters must be from 2 to 240"),
+        ({"n_clusters": 2.5}, TypeError, "n_clusters must be an integer"),
+        ({"key_added": "a/b"}, ValueError, "key_added must be a name without '/'"),
+        ({"key_added": ""}, ValueError, "key_added must be"),
+        ({"device": "toaster"}, ValueError, "device='toaster'"),
+        ({"n_epoch": 3}, TypeError, "does not know n_epoch"),
+        ({"use_rep": "none"}, ValueError, "use_rep='none'"),
+        ({"neighbors_key": "none"}, ValueError, "neighbors_key='none'"),
+        ({"random_state": 1.5}, TypeError, "random_state"),
+    ],
+)
+def test_bad_arguments_are_named_and_nothing_is_written(blobs, untouched, arguments, error, message, quick):
+    with untouched(blobs), pytest.raises(error, match=message):
+        scvcc.tl.vcc(blobs, **{"n_clusters": 4, **quick, **arguments})
+
+
+def test_too_few_cells_and_other_objects():
+    with pytest.raises(ValueError, match="1 cells to cluster"):
+        scvcc.tl.vcc(ad.AnnData(np.ones((1, 5), np.float32)), 2)
+    with pytest.raises(ValueError, match="0 cells to cluster"):
+        scvcc.tl.vcc(ad.AnnData(np.ones((0, 5), np.float32)))
+    with pytest.raises(TypeError, match="adata must be an AnnData, found ndarray"):
+        scvcc.tl.vcc(np.ones((10, 5)))
+
+
+def test_raw_counts_are_pointed_out(pbmc, quick):
+    counts = np.random.default_rng(0).poisson(3, size=(120, 60)).astype(np.float32)
+    counts[:60, :30] += 20
+    with pytest.warns(UserWarning, match="adata.X looks like raw counts") as caught:
+        scvcc.tl.vcc(ad.AnnData(counts), 2, **quick)
+    assert {warning.filename for warning in caught if "raw counts" in str(warning.message)} == {__file__}

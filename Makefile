@@ -1,0 +1,59 @@
+# Every target works as the first command in a fresh clone: it makes the environment it needs.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# one thread per test worker; two workers share the cores
+TEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 2
+ARGS ?=
+
+.PHONY: help venv demo test test-slow lint docs bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       cluster the blood cells that ship with scanpy, draw the map"
+	@echo "make test       the default tests, doctests included"
+	@echo "make test-slow  the slow tests and those on real data"
+	@echo "make lint       ruff and mypy"
+	@echo "make docs       the documentation, into docs/_build/html"
+	@echo "make bench      the benchmarks (ARGS=... is passed on)"
+	@echo "make venv       only the environment, in $(VENV) (PYTHON=... chooses the interpreter)"
+	@echo "make clean      remove what these targets made, the environment included"
+
+venv: $(VENV)/stamp-dev
+
+$(VENV)/stamp-dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(INSTALL) --editable ".[leiden]" --group dev
+	touch $@
+
+# heavier groups are installed only by the targets that need them
+$(VENV)/stamp-%: $(VENV)/stamp-dev
+	$(INSTALL) --group $*
+	touch $@
+
+demo: $(VENV)/stamp-dev
+	MPLBACKEND=Agg $(BIN)/python tutorials/demo.py
+
+test: $(VENV)/stamp-dev
+	$(TEST) $(ARGS)
+
+test-slow: $(VENV)/stamp-dev
+	$(TEST) -m "slow or data" $(ARGS)
+
+lint: $(VENV)/stamp-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/stamp-doc
+	MPLBACKEND=Agg $(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html
+
+bench: $(VENV)/stamp-bench
+	$(BIN)/python -m benchmarks.run $(ARGS)
+	$(BIN)/python -m benchmarks.report
+
+clean:
+	rm -rf $(VENV) demo_output docs/_build docs/generated dist .mypy_cache .pytest_cache .ruff_cache
+	find scvcc tests benchmarks tutorials -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

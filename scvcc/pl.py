@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +20,7 @@ from natsort import natsorted
 from scvcc import _anndata, metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from anndata import AnnData
     from matplotlib.axes import Axes
@@ -457,11 +458,11 @@ def _colors(
     stored: Sequence[str] | None, categories: list[str], palette: Sequence[str] | Mapping[str, str] | None
 ) -> dict[str, str]:
     """Return a color for each category: the caller's, else the stored ones, else our own."""
-    if isinstance(palette, dict):
+    if isinstance(palette, Mapping):
         missing = [c for c in categories if c not in palette]
         if missing:
             raise ValueError(f"palette has no color for {', '.join(map(repr, missing))}.")
-        return {c: to_hex(palette[c], keep_alpha=True) for c in categories}
+        return {c: to_hex(palette[c]) for c in categories}
     if palette is not None:
         listed = list(palette)
         return {c: to_hex(listed[i % len(listed)]) for i, c in enumerate(categories)}

@@ -136,7 +136,7 @@ def test_a_sparse_matrix_whose_dense_form_does_not_fit():
             return adata
 
         def run(adata):
-            scvcc.tl.vcc(adata, 3, n_pcs=5, hidden=(8,), epochs=0, progress=False)
+            scvcc.tl.vcc(adata, 3, n_pcs=5, hidden=(64,), epochs=0, progress=False)
 
         numba.set_num_threads(1), torch.set_num_threads(1)
         run(data(100, 100))  # libraries and their threads take what they need
@@ -154,7 +154,7 @@ def test_a_sparse_matrix_whose_dense_form_does_not_fit():
     output = subprocess.run(command, capture_output=True, text=True, check=False)
     assert output.returncode == 0, output.stderr[-2000:]
     assert output.stdout.startswith("does not fit")
-    assert float(output.stdout.split()[-1]) > 0.8
+    assert float(output.stdout.split()[-1]) > 0.99  # the graph is in three pieces, one for each group
 
 
 # ---------------------------------------------------------------------------------------- nothing but the result

@@ -61,7 +61,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     learning_rate
         Of the encoder.
     keep_stages
-        Keep the embedding at four points of training in `stages_`.
+        Keep the embedding at three points of training in `stages_`: at the start, with the clusters placed, and the
+        coordinates that the encoder learns.
     device
         "auto" takes a CUDA GPU if there is one and the CPU otherwise; or any torch device, such as "mps".
     n_jobs

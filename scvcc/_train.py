@@ -63,7 +63,6 @@ def train(
     with Monitor(_planned_steps(graph, settings), show=progress) as monitor:
         centers, labels, stages = run(encoder, rows, graph, settings, rng, monitor)
     H = encode(encoder, rows).cpu().numpy()
-    stages["encoder"] = H
     return Trained(encoder, _labels.fill_empty_clusters(H, centers, labels), H, monitor.history(), stages)
 
 

@@ -94,7 +94,7 @@ def vcc(
     `adata.obs[key_added + "_boundary"]`
         Spread of the distances to a cell's neighbors; high at the border of clusters.
     `adata.obsm["X_" + key_added]`
-        The map. With `keep_stages=True` also `X_{key_added}_start`, `_placed`, `_coordinates` and `_encoder`.
+        The map. With `keep_stages=True` also `X_{key_added}_start`, `_placed` and `_coordinates`.
     `adata.uns[key_added]`
         Parameters, history of training, graph and representation used, versions and device.
         `scvcc.tl.vcc(adata, **adata.uns["vcc"]["params"])` repeats the run.

@@ -54,7 +54,7 @@ def test_fitted_attributes(data, fitted):
     assert fitted.n_features_in_ == 8
     assert fitted.graph_.shape == (300, 300)
     assert fitted.device_ == "cpu"
-    assert list(fitted.stages_) == ["start", "placed", "coordinates", "encoder"]
+    assert list(fitted.stages_) == ["start", "placed", "coordinates"]
     assert all(H.shape == (300, 2) for H in fitted.stages_.values())
 
 

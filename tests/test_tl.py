@@ -22,7 +22,7 @@ def test_what_is_written(clustered, _neighbors, same):
     new_obs = set(clustered.obs) - set(_neighbors.obs)
     assert new_obs == {"vcc", "vcc_confidence", "vcc_boundary"}
     assert set(clustered.uns) - set(_neighbors.uns) == {"vcc"}
-    stages = {f"X_vcc_{name}" for name in ("start", "placed", "coordinates", "encoder")}
+    stages = {f"X_vcc_{name}" for name in ("start", "placed", "coordinates")}
     assert set(clustered.obsm) - set(_neighbors.obsm) == {"X_vcc", *stages}
     assert clustered.obsm["X_vcc"].shape == (240, 2)
     assert clustered.obsm["X_vcc"].dtype == np.float32
@@ -56,7 +56,7 @@ def test_record_of_the_run(clustered):
     assert record["graph"]["name"] == "adata.obsp['distances']"
     assert record["graph"]["mode"] == "distance"
     assert record["device"] == "cpu"
-    assert record["stages"].tolist() == ["start", "placed", "coordinates", "encoder"]
+    assert record["stages"].tolist() == ["start", "placed", "coordinates"]
     assert {"scvcc", "torch", "scanpy", "anndata", "python"} <= set(record["versions"])
     lengths = {len(column) for column in record["history"].values()}
     assert len(lengths) == 1

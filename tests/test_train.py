@@ -171,7 +171,7 @@ def test_paper_objective_runs_end_to_end(blobs):
     total = total + history["beta"] * np.nan_to_num(history["clustering"])
     np.testing.assert_allclose(history["total"], total, rtol=1e-5)
     assert result.centers.shape == (4, 2)
-    assert set(result.stages) == {"start", "encoder"}
+    assert set(result.stages) == {"start"}
 
 
 def test_paper_epoch_counts_its_draws(blobs, monkeypatch):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scvcc._monitor import Monitor
     from scvcc._settings import Settings
 
+ANCHOR = 10.0  # weight of the distance to the coordinates; with less, labels drift from what the graph says
 DRAWS = 10  # edges of each kind, and strangers, per point and epoch
 
 
@@ -114,7 +115,7 @@ class JointStage:
             "contraction": _losses.contraction_loss(d_plus, s_plus),
             "expansion": -(valid * _losses.log_dissimilarity(d_apart)).sum() / valid.sum().clamp(min=1),
             "clustering": _losses.clustering_loss(P, Q),
-            "anchor": smooth_l1_loss(H, self.anchor[batch]),
+            "anchor": ANCHOR * smooth_l1_loss(H, self.anchor[batch]),
         }
 
     def _update(self, loss: Tensor) -> None:

@@ -245,7 +245,7 @@ def test_history(clustered):
 
 def test_stages(clustered):
     axes = pl.stages(clustered, show=False)
-    assert [ax.get_title() for ax in axes] == ["start", "placed", "coordinates", "encoder", "final"]
+    assert [ax.get_title() for ax in axes] == ["start", "placed", "coordinates", "final"]
     assert all(points(ax) == [240] for ax in axes)
     order = np.random.default_rng(0).permutation(240)
     for ax, name in ((axes[0], "X_vcc_start"), (axes[-1], "X_vcc")):

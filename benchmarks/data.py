@@ -70,14 +70,14 @@ class Data:
 
     @cached_property
     def graph(self) -> sp.csr_matrix:
-        """Distances to the nearest neighbours, the same number in each row."""
+        """Distances to the nearest neighbors, the same number in each row."""
         from scvcc._graph import neighbor_distances
 
         return neighbor_distances(self.features, self.n_neighbors, seed=0)
 
     @property
     def neighbors(self) -> tuple[np.ndarray, np.ndarray]:
-        """The graph as arrays of indices and distances, each point its own first neighbour, nearest first."""
+        """The graph as arrays of indices and distances, each point its own first neighbor, nearest first."""
         n = self.graph.shape[0]
         shape = (n, self.n_neighbors)
         indices, distances = self.graph.indices.reshape(shape), self.graph.data.reshape(shape)
@@ -113,7 +113,7 @@ def _load_arrays(path: Path, source: Source) -> Data:
 
 
 def _load_cells(path: Path, source: Source, fit_rows: np.ndarray | None) -> Data:
-    """The usual preparation: normalised, log1p, at most 2,000 variable genes, scaled, 50 principal components."""
+    """The usual preparation: normalized, log1p, at most 2,000 variable genes, scaled, 50 principal components."""
     import anndata as ad
     import scanpy as sc
     from sklearn.decomposition import PCA

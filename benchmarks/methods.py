@@ -28,7 +28,7 @@ def kmeans(data: Data, k: int, seed: int) -> np.ndarray:
 
 
 def dbscan(data: Data, k: None, seed: int) -> np.ndarray:
-    """The radius is the knee of the sorted distances to the last neighbour: the point farthest below the chord."""
+    """The radius is the knee of the sorted distances to the last neighbor: the point farthest below the chord."""
     from sklearn.cluster import DBSCAN
 
     radius = np.sort(data.neighbors[1][:, -1])

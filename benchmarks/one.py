@@ -47,7 +47,7 @@ def _warm_up(job: dict[str, Any], data: Data) -> None:
 
 
 def held_out(job: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """Fit on a part of the rows; score it, the predictions for the other rows, and labels carried over by 15 neighbours."""
+    """Fit on a part of the rows; score it, the predictions for the other rows, and labels carried over by 15 neighbors."""
     from sklearn.neighbors import KNeighborsClassifier
 
     seed, split = job["seed"], job["variant"]["split"]

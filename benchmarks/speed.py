@@ -40,7 +40,7 @@ N_CLUSTERS = {"mnist": 10, "naive": 10}  # cells: 8, the types of the set they a
 
 
 def simulated_cells(n: int, folder: Path) -> Data:
-    """Cells between real ones: a point drawn on the line from a cell of ifnb to one of its 15 nearest neighbours."""
+    """Cells between real ones: a point drawn on the line from a cell of ifnb to one of its 15 nearest neighbors."""
     real, rng = load("ifnb", folder), np.random.default_rng(0)
     first = rng.integers(len(real.y), size=n)
     second = real.neighbors[0][first, rng.integers(1, real.n_neighbors + 1, size=n)]

@@ -1,7 +1,7 @@
-"""Free coordinates: the losses of VCC minimised over the points themselves, before any network is trained.
+"""Free coordinates: the losses of VCC minimized over the points themselves, before any network is trained.
 
 Method of auxiliary coordinates (Carreira-Perpiñán & Vladymyrov 2015). Full-batch Adam in compiled code: each point
-gathers the forces of its edges, of a few random disconnected points and of the centres, so that no two threads write
+gathers the forces of its edges, of a few random disconnected points and of the centers, so that no two threads write
 to the same place and the result does not depend on their number.
 """
 
@@ -32,13 +32,13 @@ _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE
 
 
 def spectral_start(graph: sp.csr_matrix, dim: int, rng: Generator) -> np.ndarray:
-    """Leading non-trivial eigenvectors of the normalised graph, each scaled to a largest entry of 1."""
+    """Leading non-trivial eigenvectors of the normalized graph, each scaled to a largest entry of 1."""
     n = graph.shape[0]
     degree = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
     inverse_root = np.divide(1, np.sqrt(degree), out=np.zeros(n), where=degree > 0)
     scaling = sp.diags(inverse_root)
-    normalised = 0.5 * (scaling @ graph.astype(np.float64) @ scaling + sp.eye(n))  # eigenvalues in [0, 1]
-    vectors = _leading_vectors(sp.csr_matrix(normalised), min(dim + 1, n), rng)[:, 1:]
+    normalized = 0.5 * (scaling @ graph.astype(np.float64) @ scaling + sp.eye(n))  # eigenvalues in [0, 1]
+    vectors = _leading_vectors(sp.csr_matrix(normalized), min(dim + 1, n), rng)[:, 1:]
     H = np.zeros((n, dim))
     H[:, : vectors.shape[1]] = vectors * inverse_root[:, None]
     H /= np.maximum(np.abs(H).max(axis=0), np.finfo(np.float64).tiny)
@@ -63,7 +63,7 @@ def _leading_vectors(matrix: sp.csr_matrix, k: int, rng: Generator) -> np.ndarra
 
 @dataclass
 class FreeCoordinates:
-    """Points `H` (and centres, if any) under the four losses, with the state of the optimiser.
+    """Points `H` (and centers, if any) under the four losses, with the state of the optimizer.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class FreeCoordinates:
     seed
         Of the random pairs.
     centers
-        (K, dim). With centres the clustering loss fades in and the boundary loss fades out.
+        (K, dim). With centers the clustering loss fades in and the boundary loss fades out.
     final_beta
         β at the last step; it rises linearly from zero.
     """
@@ -104,7 +104,7 @@ class FreeCoordinates:
         self._frequencies = np.full(len(self.centers), len(self.H) / max(len(self.centers), 1))
         self._boundary, self._contraction = _edge_strengths(self.graph)
         self._pointers = self.graph.indptr.astype(np.int64)
-        self._neighbours = self.graph.indices.astype(np.int32)
+        self._neighbors = self.graph.indices.astype(np.int32)
 
     @property
     def progress(self) -> float:
@@ -128,7 +128,7 @@ class FreeCoordinates:
             gradient = _gradient(
                 self.H,
                 self._pointers,
-                self._neighbours,
+                self._neighbors,
                 self._boundary,
                 self._contraction,
                 np.float32(self.boundary_weight),
@@ -145,7 +145,7 @@ class FreeCoordinates:
             _adam(self.H, gradient, self._moments, self.step, rate)
 
     def _pull_to_centers(self, gradient: np.ndarray, rate: float) -> None:
-        """Add the clustering loss to `gradient` and move the centres, by plain gradient: Adam makes them drift."""
+        """Add the clustering loss to `gradient` and move the centers, by plain gradient: Adam makes them drift."""
         frequencies, center_gradient = _clustering_gradient(
             self.H, self.centers, self._frequencies, gradient, self.beta * self.weights["clustering"]
         )
@@ -180,13 +180,13 @@ def _mix(state):
 
 
 @nb.njit(inline="always")
-def _is_connected(neighbours, low, high, j):
-    """Binary search for `j` in the sorted slice neighbours[low:high]."""
+def _is_connected(neighbors, low, high, j):
+    """Binary search for `j` in the sorted slice neighbors[low:high]."""
     while low < high:
         middle = (low + high) // 2
-        if neighbours[middle] < j:
+        if neighbors[middle] < j:
             low = middle + 1
-        elif neighbours[middle] > j:
+        elif neighbors[middle] > j:
             high = middle
         else:
             return True
@@ -194,14 +194,14 @@ def _is_connected(neighbours, low, high, j):
 
 
 @nb.njit(parallel=True, fastmath=True, cache=True)
-def _gradient(H, pointers, neighbours, boundary, contraction, w_b, w_c, w_e, repulsion, n_negatives, seed):
+def _gradient(H, pointers, neighbors, boundary, contraction, w_b, w_c, w_e, repulsion, n_negatives, seed):
     """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point."""
     n, dim = H.shape
     G = np.zeros_like(H)
     floor, one = np.float32(DISTANCE_FLOOR), np.float32(1.0)
     for i in nb.prange(n):
         for e in range(pointers[i], pointers[i + 1]):
-            j = neighbours[e]
+            j = neighbors[e]
             d2 = floor
             for k in range(dim):
                 d2 += (H[i, k] - H[j, k]) ** 2
@@ -219,7 +219,7 @@ def _gradient(H, pointers, neighbours, boundary, contraction, w_b, w_c, w_e, rep
             for _ in range(n_negatives):
                 state += _GOLDEN
                 j = np.int64(((_mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
-                if j == i or _is_connected(neighbours, pointers[i], pointers[i + 1], j):
+                if j == i or _is_connected(neighbors, pointers[i], pointers[i + 1], j):
                     continue
                 drawn += 1
                 d2 = floor
@@ -239,7 +239,7 @@ def _gradient(H, pointers, neighbours, boundary, contraction, w_b, w_c, w_e, rep
 
 @nb.njit(parallel=True, cache=True)
 def _clustering_gradient(H, centers, frequencies, G, beta):
-    """Add the gradient of β KL(P ‖ Q) to `G`; returns Σ Q and the gradient of the centres, in blocks of points."""
+    """Add the gradient of β KL(P ‖ Q) to `G`; returns Σ Q and the gradient of the centers, in blocks of points."""
     n, dim = H.shape
     K = len(centers)
     new_frequencies = np.zeros((_BLOCKS, K))
@@ -254,12 +254,12 @@ def _clustering_gradient(H, centers, frequencies, G, beta):
                     d2 += (H[i, x] - centers[k, x]) ** 2
                 kernel[k] = 1 / d2
                 total += kernel[k]
-            normaliser = 0.0
+            normalizer = 0.0
             for k in range(K):
-                normaliser += (kernel[k] / total) ** 2 / frequencies[k]
+                normalizer += (kernel[k] / total) ** 2 / frequencies[k]
             for k in range(K):
                 q = kernel[k] / total
-                p = q * q / frequencies[k] / normaliser
+                p = q * q / frequencies[k] / normalizer
                 new_frequencies[block, k] += q
                 force = 2 * beta * kernel[k] * (p - q)
                 for x in range(dim):

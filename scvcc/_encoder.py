@@ -22,7 +22,7 @@ BLOCK = 512  # rows per forward pass outside training; always full, see `encode`
 
 
 class Encoder(nn.Module):
-    """Multi-layer perceptron with ReLU units that centres and scales its input.
+    """Multi-layer perceptron with ReLU units that centers and scales its input.
 
     The weights are drawn from `generator`, so that building one leaves torch's global random state alone.
     """
@@ -41,7 +41,7 @@ class Encoder(nn.Module):
         self.register_buffer("center", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(()))
 
-    def standardise(self, X: Matrix) -> None:
+    def standardize(self, X: Matrix) -> None:
         """Take the mean of each feature and the overall spread around it from `X`."""
         mean, spread = _moments(X)
         self.center.copy_(torch.from_numpy(mean.astype(np.float32)))
@@ -145,6 +145,6 @@ def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.devi
     return list(torch.from_numpy(rng.permutation(n)).to(device).split(batch_size))
 
 
-def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimiser.param_groups:
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
         group["lr"] = rate

@@ -14,12 +14,13 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from scvcc import _graph, _labels
+from scvcc import _graph, _labels, _persist
 from scvcc._encoder import Rows, encode
 from scvcc._settings import Settings, resolve_weights
 from scvcc._train import train
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping, Sequence
 
     from scvcc._graph import GraphMode, Matrix
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     """Very Compact Clusters: a map, labels, confidence, and an encoder that places and labels new points.
 
-    A neighbour graph of the data is laid out so that connected points contract and unconnected ones part, clusters are
+    A neighbor graph of the data is laid out so that connected points contract and unconnected ones part, clusters are
     chosen by how well they fit the graph, and a neural network learns to reproduce the map from the input :cite:p:`vcc`.
 
     Parameters
@@ -40,12 +41,12 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     latent_dim
         Dimensions of the embedding.
     n_neighbors
-        Neighbours of each row in the graph. About 15 for cells and images; 50 to 100 for sparse documents.
+        Neighbors of each row in the graph. About 15 for cells and images; 50 to 100 for sparse documents.
     metric
-        Distance for the neighbour search: "euclidean", "cosine", or another name that pynndescent and scikit-learn
+        Distance for the neighbor search: "euclidean", "cosine", or another name that pynndescent and scikit-learn
         share.
     n_pcs
-        Where `X` has more features than this, the neighbour search uses that many principal components (for sparse
+        Where `X` has more features than this, the neighbor search uses that many principal components (for sparse
         `X`, truncated SVD). None searches `X` itself. The encoder always sees `X`.
     hidden
         Sizes of the encoder's hidden layers.
@@ -79,7 +80,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     embedding_ : ndarray of shape (n, latent_dim)
         The map.
     cluster_centers_ : ndarray of shape (n_clusters_, latent_dim)
-        Centres on the map.
+        Centers on the map.
     n_clusters_ : int
         Number of clusters.
     graph_ : csr_matrix of shape (n, n)
@@ -154,9 +155,9 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         y
             Not used.
         graph
-            Neighbours of the rows of `X`, sparse (n, n), instead of a search.
+            Neighbors of the rows of `X`, sparse (n, n), instead of a search.
         graph_mode
-            What `graph` holds: neighbour distances ("distance") or weights that grow with closeness ("connectivity").
+            What `graph` holds: neighbor distances ("distance") or weights that grow with closeness ("connectivity").
 
         Returns
         -------
@@ -207,7 +208,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             return encode(self.encoder_, Rows(X, device)).cpu().numpy()
 
     def predict(self, X: Matrix) -> np.ndarray:
-        """Label rows by the nearest centre on the map.
+        """Label rows by the nearest center on the map.
 
         Parameters
         ----------
@@ -221,7 +222,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         return _labels.nearest_center(self.transform(X), self.cluster_centers_)
 
     def predict_proba(self, X: Matrix) -> np.ndarray:
-        """Probability of each cluster: the soft assignment, sharpened so that it predicts the labels of neighbours.
+        """Probability of each cluster: the soft assignment, sharpened so that it predicts the labels of neighbors.
 
         Parameters
         ----------
@@ -233,6 +234,37 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Probabilities (n, n_clusters_).
         """
         return _labels.assignment_probabilities(self.transform(X), self.cluster_centers_, self.sharpness_)
+
+    def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
+        """Write the model to one file, completely or not at all; the graph, history and stages stay behind.
+
+        Parameters
+        ----------
+        path
+            File to write, in the safetensors format. An old one is replaced.
+        extra
+            Further arrays (float32, float64, int64, uint8 or strings) and values (numbers, strings, lists) to keep in
+            the file; `extra_` of the loaded model.
+        """
+        check_is_fitted(self)
+        _persist.save_model(self, path, extra)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
+        """Read a model written by `save`; no code in the file is run.
+
+        Parameters
+        ----------
+        path
+            File to read. A file that is damaged or holds something else raises a ValueError.
+        device
+            Where to put the encoder, which may be another device than the one it was trained on.
+
+        Returns
+        -------
+        A model that transforms and predicts as the saved one does.
+        """
+        return _persist.load_model(cls, path, resolve_device(device))
 
     @property
     def proba_(self) -> np.ndarray:

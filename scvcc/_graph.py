@@ -1,4 +1,4 @@
-"""The latent graph: from points to symmetric neighbour weights (equations 1 and 2 of the paper)."""
+"""The latent graph: from points to symmetric neighbor weights (equations 1 and 2 of the paper)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALLEST_WEIGHT = 1e-12  # keeps an edge in the graph when its softmax weight un
 
 
 def search_space(X: Matrix, n_pcs: int | None, *, seed: int) -> Matrix:
-    """Reduce `X` for the neighbour search: PCA, or truncated SVD where `X` is sparse.
+    """Reduce `X` for the neighbor search: PCA, or truncated SVD where `X` is sparse.
 
     Returns `X` itself when it has no more than `n_pcs` features or `n_pcs` is None.
     """
@@ -37,7 +37,7 @@ def neighbor_distances(
 ) -> sp.csr_matrix:
     """Distances to the `n_neighbors` nearest other rows, as a sparse matrix with explicit zeros for duplicates.
 
-    Exact up to `EXACT_SEARCH_LIMIT` rows, by nearest neighbour descent above. The metric "cosine" is the Euclidean
+    Exact up to `EXACT_SEARCH_LIMIT` rows, by nearest neighbor descent above. The metric "cosine" is the Euclidean
     distance between unit rows: the same order, and on the same footing as other Euclidean distances.
     """
     n = Z.shape[0]
@@ -50,14 +50,14 @@ def neighbor_distances(
         Z, metric = normalize(Z), "euclidean"
     if n <= EXACT_SEARCH_LIMIT:
         search = NearestNeighbors(n_neighbors=n_neighbors, metric=metric, n_jobs=n_jobs).fit(Z)
-        distances, indices = search.kneighbors()  # without an argument, a row is not its own neighbour
+        distances, indices = search.kneighbors()  # without an argument, a row is not its own neighbor
     else:
         indices, distances = _descend(Z, n_neighbors, metric, seed, n_jobs)
     return _as_csr(indices, distances, n)
 
 
 def _descend(Z: Matrix, n_neighbors: int, metric: str, seed: int, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Approximate neighbours; a row's own index and unfilled places come back as -1."""
+    """Approximate neighbors; a row's own index and unfilled places come back as -1."""
     from pynndescent import NNDescent  # compiles on import, so only where it is needed
 
     index = NNDescent(Z, metric=metric, n_neighbors=n_neighbors + 1, random_state=seed, n_jobs=n_jobs)
@@ -87,7 +87,7 @@ def check_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
         raise ValueError("graph has NaN, infinite or negative entries: rebuild it, or remove those entries.")
     csr = _without_diagonal(csr)
     if csr.nnz == 0:
-        raise ValueError("graph has no edge between different rows: rebuild it with more neighbours.")
+        raise ValueError("graph has no edge between different rows: rebuild it with more neighbors.")
     return csr
 
 
@@ -103,11 +103,11 @@ def _row_of_each_entry(csr: sp.csr_matrix) -> np.ndarray:
 
 
 def latent_graph(distances: sp.csr_matrix) -> sp.csr_matrix:
-    """The paper's latent graph F̃ = F + Fᵀ − F∘Fᵀ of a sparse matrix of neighbour distances.
+    """The paper's latent graph F̃ = F + Fᵀ − F∘Fᵀ of a sparse matrix of neighbor distances.
 
     F is the softmax of −D / s over each row. The scale s, the median over rows of the range of D, makes the weights
     independent of the units of the data; it is 1 on MNIST with pixels in [0, 1], the paper's case. Rows may hold
-    different numbers of neighbours.
+    different numbers of neighbors.
     """
     D = distances.astype(np.float64)
     rows = _row_of_each_entry(D)
@@ -130,7 +130,7 @@ def _row_extremes(D: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.nd
 def _distance_scale(D: sp.csr_matrix, nearest: np.ndarray, farthest: np.ndarray) -> float:
     spread = (farthest - nearest)[np.diff(D.indptr) > 1]
     scale = float(np.median(spread)) if len(spread) else 0.0
-    if scale <= 0:  # most neighbours coincide: fall back to the rows that have a range, then to any positive number
+    if scale <= 0:  # most neighbors coincide: fall back to the rows that have a range, then to any positive number
         positive = spread[spread > 0]
         scale = float(np.median(positive)) if len(positive) else 1.0
     return scale
@@ -149,10 +149,10 @@ def _tidy(graph: sp.spmatrix) -> sp.csr_matrix:
 
 
 def boundary_score(graph: sp.csr_matrix, mode: GraphMode = "distance") -> np.ndarray:
-    """How uneven each row's neighbourhood is: the coefficient of variation of its distances (or weights).
+    """How uneven each row's neighborhood is: the coefficient of variation of its distances (or weights).
 
-    Lemma 1 of the paper: points at the border between clusters have more widely spread neighbour distances than points
-    inside one. Rows with fewer than two neighbours score 0.
+    Lemma 1 of the paper: points at the border between clusters have more widely spread neighbor distances than points
+    inside one. Rows with fewer than two neighbors score 0.
     """
     csr = check_graph(graph, graph.shape[0], mode)
     n, rows = csr.shape[0], _row_of_each_entry(csr)

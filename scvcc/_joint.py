@@ -34,9 +34,9 @@ def train_jointly(
     rng: Generator,
     monitor: Monitor,
 ) -> np.ndarray:
-    """All four losses through the encoder, anchored to the coordinates `H`; returns the centres.
+    """All four losses through the encoder, anchored to the coordinates `H`; returns the centers.
 
-    Each point is encoded once per epoch and meets its neighbours, strangers and the cluster frequencies in a bank of
+    Each point is encoded once per epoch and meets its neighbors, strangers and the cluster frequencies in a bank of
     last known embeddings. Stops early when the labels have settled.
     """
     if settings.n_epochs == 0:
@@ -67,8 +67,8 @@ class JointStage:
         self.centers = torch.from_numpy(centers.astype(np.float32)).to(rows.device).requires_grad_()
         self.bank = encode(encoder, rows)
         self.half_precision = has_fast_bfloat16(rows.device)
-        self.network_optimiser = adamw(encoder, WEIGHT_DECAY)
-        self.center_optimiser = torch.optim.SGD([self.centers], lr=0.0)
+        self.network_optimizer = adamw(encoder, WEIGHT_DECAY)
+        self.center_optimizer = torch.optim.SGD([self.centers], lr=0.0)
         self.rates = _sampling.boundary_rates(graph.data), _sampling.contraction_rates(graph.data)
         self.strength = [self._to_device(_point_strength(graph, rates)) for rates in self.rates]
         self.total_steps, self.step = settings.n_epochs * -(-len(rows) // settings.batch_size), 0
@@ -94,7 +94,7 @@ class JointStage:
         return {name: float(value) / len(batches) for name, value in sums.items()} | {"beta": beta}
 
     def draw(self, rng: Generator) -> None:
-        """New neighbours and strangers for every point, and the cluster frequencies over all of them."""
+        """New neighbors and strangers for every point, and the cluster frequencies over all of them."""
         self.drawn = [self._to_device(_sampling.sample_neighbors(self.graph, r, DRAWS, rng)) for r in self.rates]
         strangers, valid = _sampling.sample_strangers(self.graph, DRAWS, rng)
         self.strangers, self.valid = self._to_device(strangers), self._to_device(valid.astype(np.float32))
@@ -120,13 +120,13 @@ class JointStage:
 
     def _update(self, loss: Tensor) -> None:
         rate = 0.5 * self.settings.learning_rate * (1 - self.step / self.total_steps)
-        set_rate(self.network_optimiser, rate)
-        set_rate(self.center_optimiser, rate)
-        self.network_optimiser.zero_grad()
-        self.center_optimiser.zero_grad()
+        set_rate(self.network_optimizer, rate)
+        set_rate(self.center_optimizer, rate)
+        self.network_optimizer.zero_grad()
+        self.center_optimizer.zero_grad()
         loss.backward()
-        self.network_optimiser.step()
-        self.center_optimiser.step()
+        self.network_optimizer.step()
+        self.center_optimizer.step()
         self.step += 1
 
 

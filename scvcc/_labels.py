@@ -1,4 +1,4 @@
-"""Centres and labels: candidate partitions, how the latent graph judges them, and soft assignment to centres."""
+"""Centers and labels: candidate partitions, how the latent graph judges them, and soft assignment to centers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ClusterGraph:
 class Linkage:
     """How eagerly two clusters merge: gain of modularity at a resolution, or weight / (volume · volume) ** power.
 
-    Power 1 is the linkage of Bonald et al. (2018); lower powers favour merging large clusters. Clusters below
+    Power 1 is the linkage of Bonald et al. (2018); lower powers favor merging large clusters. Clusters below
     `min_size` points, or that share of all points, are absorbed first.
     """
 
@@ -226,7 +226,7 @@ def polish(graph: sp.csr_matrix, labels: np.ndarray, order: np.ndarray) -> np.nd
 
 
 @nb.njit(cache=True)
-def _move_points(pointers, neighbours, weights, degree, labels, order, resolution, passes=10):
+def _move_points(pointers, neighbors, weights, degree, labels, order, resolution, passes=10):
     n, K = len(labels), labels.max() + 1
     volume, size, total = np.zeros(K), np.zeros(K, np.int64), degree.sum()
     for i in range(n):
@@ -241,7 +241,7 @@ def _move_points(pointers, neighbours, weights, degree, labels, order, resolutio
                 continue
             towards[:] = 0
             for e in range(pointers[i], pointers[i + 1]):
-                towards[labels[neighbours[e]]] += weights[e]
+                towards[labels[neighbors[e]]] += weights[e]
             volume[old] -= degree[i]
             new, gain = old, towards[old] - resolution * degree[i] * volume[old] / total
             for k in range(K):
@@ -260,12 +260,12 @@ def _move_points(pointers, neighbours, weights, degree, labels, order, resolutio
 
 
 def nearest_center(H: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """Index of the nearest centre of each row: the hard form of the soft assignment."""
+    """Index of the nearest center of each row: the hard form of the soft assignment."""
     return squared_distances(H, centers).argmin(axis=1)
 
 
 def squared_distances(H: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """Squared distances (n, K), exact also where a point sits on a centre."""
+    """Squared distances (n, K), exact also where a point sits on a center."""
     H, centers = np.asarray(H, np.float64), np.asarray(centers, np.float64)
     total = np.zeros((len(H), len(centers)))
     for column, center in zip(H.T, centers.T, strict=True):  # n × K at a time, never n × K × dim
@@ -284,26 +284,26 @@ def assignment_probabilities(H: np.ndarray, centers: np.ndarray, sharpness: floa
 def calibrate_sharpness(
     H: np.ndarray, centers: np.ndarray, labels: np.ndarray, graph: sp.csr_matrix, rng: Generator
 ) -> float:
-    """Power of Q that best predicts the label of a random graph neighbour: one number, found without ground truth.
+    """Power of Q that best predicts the label of a random graph neighbor: one number, found without ground truth.
 
-    Student-t assignments among K centres are far from certain even at a centre, since every other centre keeps a share.
-    With this power, a probability of .9 means that about nine in ten neighbours of such points carry that label.
+    Student-t assignments among K centers are far from certain even at a center, since every other center keeps a share.
+    With this power, a probability of .9 means that about nine in ten neighbors of such points carry that label.
     """
     entries = rng.choice(graph.nnz, min(graph.nnz, 50_000), replace=False)
     heads = np.searchsorted(graph.indptr, entries, side="right") - 1
-    neighbour_labels, weights = labels[graph.indices[entries]], graph.data[entries]
+    neighbor_labels, weights = labels[graph.indices[entries]], graph.data[entries]
     logits = -np.log1p(squared_distances(H[heads], centers))
 
-    def neighbour_surprise(log_sharpness: float) -> float:
+    def neighbor_surprise(log_sharpness: float) -> float:
         scaled = np.exp(log_sharpness) * logits
-        chosen = scaled[np.arange(len(scaled)), neighbour_labels]
+        chosen = scaled[np.arange(len(scaled)), neighbor_labels]
         return float(np.average(logsumexp(scaled, axis=1) - chosen, weights=weights))
 
-    return float(np.exp(minimize_scalar(neighbour_surprise, bounds=(-2.0, 4.0), method="bounded").x))
+    return float(np.exp(minimize_scalar(neighbor_surprise, bounds=(-2.0, 4.0), method="bounded").x))
 
 
 def fill_empty_clusters(H: np.ndarray, centers: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Move the centre of a cluster that lost all its points back to the points it was made for; else drop it."""
+    """Move the center of a cluster that lost all its points back to the points it was made for; else drop it."""
     K = len(centers)
     counts = np.bincount(nearest_center(H, centers), minlength=K)
     if (counts == 0).any():

@@ -49,7 +49,7 @@ def expansion_loss(d: Tensor) -> Tensor:
 
 
 def soft_assignment(H: Tensor, centers: Tensor) -> Tensor:
-    """Q (n, K): Student-t similarity of each point to each centre, rows sum to one."""
+    """Q (n, K): Student-t similarity of each point to each center, rows sum to one."""
     kernel = 1 / (1 + (H[:, None, :] - centers[None, :, :]).square().sum(dim=-1))
     return kernel / kernel.sum(dim=1, keepdim=True)
 

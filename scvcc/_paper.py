@@ -25,9 +25,9 @@ BATCH, RATE, MOMENTUM = 200, 0.01, 0.9
 def train_paper(
     encoder: Encoder, rows: Rows, graph: sp.csr_matrix, settings: Settings, rng: Generator, monitor: Monitor
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Train the encoder on sampled edges from random weights; returns centres, labels and the map at the start.
+    """Train the encoder on sampled edges from random weights; returns centers, labels and the map at the start.
 
-    Centres start by k-means after the first epoch, when β is still zero.
+    Centers start by k-means after the first epoch, when β is still zero.
     """
     start = encode(encoder, rows).cpu().numpy()
     stage = PaperStage(encoder, rows, graph, settings)
@@ -51,18 +51,18 @@ class PaperStage:
     def __init__(self, encoder: Encoder, rows: Rows, graph: sp.csr_matrix, settings: Settings) -> None:
         self.encoder, self.rows, self.graph, self.settings = encoder, rows, graph, settings
         self.edges = _sampling.augmented_edges(graph)
-        self.optimiser = torch.optim.SGD(encoder.parameters(), RATE, MOMENTUM, weight_decay=WEIGHT_DECAY)
+        self.optimizer = torch.optim.SGD(encoder.parameters(), RATE, MOMENTUM, weight_decay=WEIGHT_DECAY)
         self.centers = torch.empty(0, settings.latent_dim, device=rows.device)  # none before `refresh`
 
     def labels(self) -> np.ndarray:
         return _labels.nearest_center(self.H.cpu().numpy(), self.centers.detach().cpu().numpy())
 
     def refresh(self, rng: Generator) -> None:
-        """Embed all points; start the centres if there are none; cluster frequencies over all points."""
+        """Embed all points; start the centers if there are none; cluster frequencies over all points."""
         self.H = encode(self.encoder, self.rows)
         if not len(self.centers):
             self.centers = self._start_centers(self.H.cpu().numpy(), rng)
-            self.optimiser.add_param_group({"params": [self.centers], "weight_decay": 0.0})
+            self.optimizer.add_param_group({"params": [self.centers], "weight_decay": 0.0})
         with torch.no_grad():
             self.frequencies = _losses.soft_assignment(self.H, self.centers).sum(dim=0)
 
@@ -78,9 +78,9 @@ class PaperStage:
         for _ in range(n_steps):
             terms = self._losses(self._draw_pairs(rng))
             terms["total"] = weighted_total(terms, self.settings.weights, beta)
-            self.optimiser.zero_grad()
+            self.optimizer.zero_grad()
             terms["total"].backward()
-            self.optimiser.step()
+            self.optimizer.step()
             sums = {name: value.detach() + sums.get(name, 0) for name, value in terms.items()}
             monitor.advance("paper")
         return {name: float(value) / n_steps for name, value in sums.items()} | {"beta": beta}

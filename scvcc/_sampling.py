@@ -65,7 +65,7 @@ def sample_disconnected_pairs(graph: sp.csr_matrix, size: int, rng: Generator) -
 
 
 def sample_neighbors(graph: sp.csr_matrix, rates: np.ndarray, n_draws: int, rng: Generator) -> np.ndarray:
-    """For each row, `n_draws` neighbours drawn in proportion to the rates of its entries, (n, n_draws).
+    """For each row, `n_draws` neighbors drawn in proportion to the rates of its entries, (n, n_draws).
 
     A row whose rates are all zero gets itself.
     """
@@ -93,6 +93,6 @@ def _edge_keys(graph: sp.csr_matrix) -> np.ndarray:
 
 
 def _related(keys: np.ndarray, drawn: np.ndarray, n: int) -> np.ndarray:
-    """Which of the drawn keys join a row with itself or with a neighbour."""
+    """Which of the drawn keys join a row with itself or with a neighbor."""
     place = np.searchsorted(keys, drawn).clip(max=len(keys) - 1)
     return (drawn // n == drawn % n) | (keys[place] == drawn)

@@ -1,4 +1,4 @@
-"""Training: the stages of VCC in order, from the latent graph to an encoder with cluster centres."""
+"""Training: the stages of VCC in order, from the latent graph to an encoder with cluster centers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def train(
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
     encoder = Encoder(X.shape[1], settings.hidden, settings.latent_dim, generator)
-    encoder.standardise(X)
+    encoder.standardize(X)
     encoder.to(device)
     rows = Rows(X, device)
     run = train_paper if settings.objective == "paper" else train_compact
@@ -71,13 +71,13 @@ def train_compact(
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """The recipe: coordinates in many dimensions, clusters, coordinates of the map, then the encoder.
 
-    Returns the centres, the partition they were made for, and views of the map on the way.
+    Returns the centers, the partition they were made for, and views of the map on the way.
     """
     gauge = Gauge(graph, settings, rng)
-    start, structure = optimise_structure(graph, settings, gauge, rng, monitor)
+    start, structure = optimize_structure(graph, settings, gauge, rng, monitor)
     labels = find_clusters(structure, graph, settings.n_clusters, rng)
     placed = place_clusters(structure, labels, graph, settings, rng)
-    H, centers = optimise_map(placed, labels, graph, settings, gauge, rng, monitor)
+    H, centers = optimize_map(placed, labels, graph, settings, gauge, rng, monitor)
     fit_encoder(encoder, rows, H, settings, rng, monitor)
     centers = train_jointly(encoder, rows, H, centers, graph, settings, rng, monitor)
     return centers, labels, {"start": start, "placed": placed, "coordinates": H}
@@ -118,7 +118,7 @@ class Gauge:
         return {name: float(value) for name, value in terms.items()} | {"beta": beta}
 
 
-def optimise_structure(
+def optimize_structure(
     graph: sp.csr_matrix, settings: Settings, gauge: Gauge, rng: Generator, monitor: Monitor
 ) -> tuple[np.ndarray, np.ndarray]:
     """Start and end of the coordinates in as many dimensions as clusters: in two, clusters block each other's way."""
@@ -180,17 +180,17 @@ def _cluster_forces(graph: sp.csr_matrix, labels: np.ndarray, weights: dict[str,
 def _layout(candidates: Tensor, attraction: Tensor, repulsion: Tensor, steps: int = 150) -> np.ndarray:
     """The best of several placements of K points, (starts, K, dim) → (K, dim)."""
     places = candidates.clone().requires_grad_()
-    optimiser = torch.optim.Adam([places], lr=0.1)
+    optimizer = torch.optim.Adam([places], lr=0.1)
     for _ in range(steps):
         d = _losses.pair_distance(places[:, :, None], places[:, None])  # (starts, K, K)
         energy = (attraction * d - repulsion * _losses.log_dissimilarity(d)).sum(dim=(1, 2))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         energy.sum().backward()
-        optimiser.step()
+        optimizer.step()
     return places.detach()[int(energy.argmin())].numpy()
 
 
-def optimise_map(
+def optimize_map(
     placed: np.ndarray,
     labels: np.ndarray,
     graph: sp.csr_matrix,
@@ -199,7 +199,7 @@ def optimise_map(
     rng: Generator,
     monitor: Monitor,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates and centres of the map under all four losses."""
+    """Coordinates and centers of the map under all four losses."""
     centers = _labels.cluster_medians(placed, labels, int(labels.max()) + 1)
     seed = int(rng.integers(2**31))
     points = FreeCoordinates(
@@ -229,17 +229,17 @@ def fit_encoder(
 ) -> None:
     """Teach the encoder the coordinates by regression."""
     target = torch.from_numpy(H).to(rows.device)
-    optimiser, half = adamw(encoder, WEIGHT_DECAY), has_fast_bfloat16(rows.device)
+    optimizer, half = adamw(encoder, WEIGHT_DECAY), has_fast_bfloat16(rows.device)
     total_steps, step = _encoder_steps(len(rows), settings.batch_size), 0
     while step < total_steps:
         error = torch.zeros((), device=rows.device)
         batches = shuffled_batches(len(rows), settings.batch_size, rng, rows.device)[: total_steps - step]
         for batch in batches:
-            set_rate(optimiser, settings.learning_rate * (1 - 0.95 * step / total_steps))
+            set_rate(optimizer, settings.learning_rate * (1 - 0.95 * step / total_steps))
             loss = smooth_l1_loss(encoder(rows[batch], half_precision=half), target[batch])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             error += loss.detach()
             step += 1
             monitor.advance("encoder")

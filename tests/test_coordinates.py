@@ -84,12 +84,12 @@ def test_adam_step_equals_torch():
     H = rng.normal(size=(7, 3)).astype(np.float32)
     moments = np.zeros((2, 7, 3), np.float32)
     reference = torch.nn.Parameter(torch.from_numpy(H.copy()))
-    optimiser = torch.optim.Adam([reference], lr=0.05, betas=(0.9, 0.99))
+    optimizer = torch.optim.Adam([reference], lr=0.05, betas=(0.9, 0.99))
     for step in range(1, 6):
         gradient = rng.normal(size=(7, 3)).astype(np.float32)
         _coordinates._adam(H, gradient, moments, step, 0.05)
         reference.grad = torch.from_numpy(gradient)
-        optimiser.step()
+        optimizer.step()
     np.testing.assert_allclose(H, reference.detach(), rtol=1e-4, atol=1e-6)
 
 

@@ -18,13 +18,13 @@ def X():
     return np.random.default_rng(0).normal(3, 2, size=(1300, 6)).astype(np.float32)
 
 
-def test_forward_is_an_mlp_on_standardised_input(X):
+def test_forward_is_an_mlp_on_standardized_input(X):
     encoder = make()
-    encoder.standardise(X)
+    encoder.standardize(X)
     layers = [m for m in encoder.modules() if isinstance(m, torch.nn.Linear)]
     assert [(m.in_features, m.out_features) for m in layers] == [(6, 8), (8, 4), (4, 2)]
-    centred = X - X.mean(axis=0)
-    h = centred / np.sqrt((centred**2).mean())
+    centerd = X - X.mean(axis=0)
+    h = centerd / np.sqrt((centerd**2).mean())
     for i, layer in enumerate(layers):
         h = h @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
         h = h if i == 2 else np.maximum(h, 0)
@@ -35,8 +35,8 @@ def test_forward_is_an_mlp_on_standardised_input(X):
 def test_sparse_moments_and_rows_equal_dense(X, make_sparse):
     X = np.where(X > 3, X, 0)
     dense, sparse = make(), make()
-    dense.standardise(X)
-    sparse.standardise(sp.csr_matrix(make_sparse(X)))
+    dense.standardize(X)
+    sparse.standardize(sp.csr_matrix(make_sparse(X)))
     np.testing.assert_allclose(sparse.center, dense.center, rtol=1e-6)
     assert float(sparse.scale) == pytest.approx(float(dense.scale))
     index = torch.tensor([3, 700, 3])
@@ -54,13 +54,13 @@ def test_moments_of_large_values_keep_their_precision():
 def test_constant_input_does_not_divide_by_zero():
     X = np.ones((20, 6), np.float32)
     encoder = make()
-    encoder.standardise(X)
+    encoder.standardize(X)
     assert torch.isfinite(encode(encoder, Rows(X, CPU))).all()
 
 
 def test_a_row_is_placed_alike_alone_and_in_company(X):
     encoder = make(hidden=(64, 64))
-    encoder.standardise(X)
+    encoder.standardize(X)
     whole = encode(encoder, Rows(X, CPU))
     for rows in ([0], [5, 1299], list(range(700, 720))):
         np.testing.assert_array_equal(encode(encoder, Rows(X[rows], CPU)), whole[rows])

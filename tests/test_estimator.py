@@ -13,7 +13,7 @@ from scvcc import VCC, _encoder, _estimator
 SMALL = {"hidden": (32,), "epochs": 1}
 
 
-ONE_CLUSTER = "the check sets n_clusters=1, which VCC refuses; the tests below cover the behaviour with 3 clusters"
+ONE_CLUSTER = "the check sets n_clusters=1, which VCC refuses; the tests below cover the behavior with 3 clusters"
 CLASSES = "the check takes every estimator with predict_proba and sparse input for a classifier"
 NAMED_EXCEPTIONS = {
     "check_dont_overwrite_parameters": ONE_CLUSTER,

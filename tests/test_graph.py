@@ -116,7 +116,7 @@ def test_latent_graph_of_four_points_by_hand():
     expected = np.zeros((4, 4))
     expected[0, 1] = expected[1, 0] = 1.0
     expected[1, 2] = expected[2, 1] = near
-    expected[2, 3] = expected[3, 2] = 1.0  # 3's only neighbour: force 1; 1 + far − far
+    expected[2, 3] = expected[3, 2] = 1.0  # 3's only neighbor: force 1; 1 + far − far
     assert far < 0.5
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 

@@ -154,8 +154,8 @@ def test_assignment_is_student_t_and_agrees_with_the_nearest_center(blobs):
     assert np.isfinite(far).all()
 
 
-def test_sharpness_predicts_the_labels_of_neighbours():
-    # two clusters on a line; the chance that a neighbour has the same label is known for each point
+def test_sharpness_predicts_the_labels_of_neighbors():
+    # two clusters on a line; the chance that a neighbor has the same label is known for each point
     rng = np.random.default_rng(0)
     H = rng.uniform(-1, 1, size=(4000, 1))
     C = np.array([[-1.0], [1.0]])

@@ -91,7 +91,7 @@ def test_encoder_learns_the_coordinates(blobs):
     X, _, truth = blobs
     target = np.eye(4, 2, dtype=np.float32)[truth] * 3
     encoder = Encoder(6, (32,), 2, torch.Generator().manual_seed(0))
-    encoder.standardise(X)
+    encoder.standardize(X)
     with _monitor.Monitor(1, show=False) as monitor:
         _train.fit_encoder(encoder, Rows(X, CPU), target, settings(), np.random.default_rng(0), monitor)
     errors = monitor.history()["anchor"]
@@ -103,7 +103,7 @@ def test_encoder_learns_the_coordinates(blobs):
 def joint_stage(blobs, **changes):
     X, graph, truth = blobs
     encoder = Encoder(6, (16,), 2, torch.Generator().manual_seed(0))
-    encoder.standardise(X)
+    encoder.standardize(X)
     H = np.eye(4, 2, dtype=np.float32)[truth]
     return _joint.JointStage(encoder, Rows(X, CPU), H, np.eye(4, 2), graph, settings(**changes))
 

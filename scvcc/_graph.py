@@ -102,20 +102,23 @@ def _row_of_each_entry(csr: sp.csr_matrix) -> np.ndarray:
     return np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
 
 
-def latent_graph(distances: sp.csr_matrix) -> sp.csr_matrix:
-    """The paper's latent graph F̃ = F + Fᵀ − F∘Fᵀ of a sparse matrix of neighbor distances.
+def attractive_forces(distances: sp.csr_matrix) -> sp.csr_matrix:
+    """F, the softmax of −D / s over each row of a sparse matrix of neighbor distances (equation 1).
 
-    F is the softmax of −D / s over each row. The scale s, the median over rows of the range of D, makes the weights
-    independent of the units of the data; it is 1 on MNIST with pixels in [0, 1], the paper's case. Rows may hold
-    different numbers of neighbors.
+    The scale s, the median over rows of the range of D, makes the forces independent of the units of the data; it is 1
+    on MNIST with pixels in [0, 1], the paper's case. Rows may hold different numbers of neighbors.
     """
     D = distances.astype(np.float64)
     rows = _row_of_each_entry(D)
     nearest, farthest = _row_extremes(D, rows)
-    shifted = (nearest[rows] - D.data) / _distance_scale(D, nearest, farthest)
-    force = np.exp(shifted)
+    force = np.exp((nearest[rows] - D.data) / _distance_scale(D, nearest, farthest))
     force /= np.bincount(rows, weights=force, minlength=D.shape[0])[rows]
-    F = sp.csr_matrix((np.maximum(force, SMALLEST_WEIGHT), D.indices, D.indptr), shape=D.shape)
+    return sp.csr_matrix((np.maximum(force, SMALLEST_WEIGHT), D.indices, D.indptr), shape=D.shape)
+
+
+def latent_graph(distances: sp.csr_matrix) -> sp.csr_matrix:
+    """The paper's latent graph F̃ = F + Fᵀ − F∘Fᵀ of a sparse matrix of neighbor distances (equation 2)."""
+    F = attractive_forces(distances)
     return _tidy(F + F.T - F.multiply(F.T))
 
 
@@ -149,14 +152,15 @@ def _tidy(graph: sp.spmatrix) -> sp.csr_matrix:
 
 
 def boundary_score(graph: sp.csr_matrix, mode: GraphMode = "distance") -> np.ndarray:
-    """How uneven each row's neighborhood is: the coefficient of variation of its distances (or weights).
+    """How uneven each row's neighborhood is: the coefficient of variation of its attractive forces (or weights).
 
-    Lemma 1 of the paper: points at the border between clusters have more widely spread neighbor distances than points
-    inside one. Rows with fewer than two neighbors score 0.
+    Lemma 1 of the paper: at the border between clusters, normalized neighbor distances spread more widely than inside
+    one. Rows with fewer than two neighbors score 0.
     """
     csr = check_graph(graph, graph.shape[0], mode)
-    n, rows = csr.shape[0], _row_of_each_entry(csr)
+    F = attractive_forces(csr) if mode == "distance" else csr
+    n, rows = F.shape[0], _row_of_each_entry(F)
     count = np.maximum(np.bincount(rows, minlength=n), 1)
-    mean = np.bincount(rows, weights=csr.data, minlength=n) / count
-    variance = np.bincount(rows, weights=(csr.data - mean[rows]) ** 2, minlength=n) / count
+    mean = np.bincount(rows, weights=F.data, minlength=n) / count
+    variance = np.bincount(rows, weights=(F.data - mean[rows]) ** 2, minlength=n) / count
     return np.divide(np.sqrt(variance), mean, out=np.zeros(n), where=mean > 0).astype(np.float32)

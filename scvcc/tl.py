@@ -92,7 +92,7 @@ def vcc(
     `adata.obs[key_added + "_confidence"]`
         Probability of that cluster.
     `adata.obs[key_added + "_boundary"]`
-        Spread of the distances to a cell's neighbors; high at the border of clusters.
+        Spread of the normalized distances to a cell's neighbors: a hint at borders between clusters.
     `adata.obsm["X_" + key_added]`
         The map. With `keep_stages=True` also `X_{key_added}_start`, `_placed` and `_coordinates`.
     `adata.uns[key_added]`

@@ -195,8 +195,12 @@ def test_search_space_reduces_only_wide_data(points, kind):
 
 def test_boundary_score_is_the_relative_spread(points):
     D = _graph.neighbor_distances(points, 6)
-    expected = [D[[i]].data.std() / D[[i]].data.mean() for i in range(60)]
-    np.testing.assert_allclose(_graph.boundary_score(D), expected, rtol=1e-5)
+    scale = np.median([np.ptp(D[[i]].data) for i in range(60)])
+    forces = [np.exp(-D[[i]].data / scale) for i in range(60)]
+    np.testing.assert_allclose(_graph.boundary_score(D), [f.std() / f.mean() for f in forces], rtol=1e-5)
+    np.testing.assert_allclose(_graph.boundary_score(D * 1000), _graph.boundary_score(D), rtol=1e-4)
+    weights = sp.csr_matrix(np.array([[0, 1, 3], [1, 0, 0], [3, 0, 0]]))
+    np.testing.assert_allclose(_graph.boundary_score(weights, "connectivity"), [0.5, 0, 0], rtol=1e-6)
 
 
 def test_boundary_score_is_higher_between_clusters():

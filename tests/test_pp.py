@@ -98,7 +98,8 @@ def test_a_matrix_that_would_not_fit_when_dense():
 
 def test_documents_to_clusters(documents, quick):
     scvcc.pp.lsa(documents, 5)
-    scvcc.tl.vcc(documents, 2, **quick)
+    with pytest.warns(UserWarning, match="in 2 pieces"):
+        scvcc.tl.vcc(documents, 2, **quick)
     assert documents.uns["vcc"]["representation"]["use_rep"] == "X_lsa"
     assert scvcc.metrics.ari(documents.obs["topic"], documents.obs["vcc"]) > 0.9
 

@@ -132,7 +132,7 @@ def vcc(
     alpha = _obs(adata, f"{key}_confidence") if confidence == "alpha" else None
     marked = _boundary_cells(adata, key, boundary)
 
-    fig, axes = _axes(len(names), ncols, ax, panel=(4.6, 4.2))
+    fig, axes = _axes(len(names), ncols, ax, panel=(4.6 + _margin(columns, legend_loc), 4.2))
     for column, heading, axis in zip(columns, titles, axes, strict=True):
         _scatter(axis, H, column, alpha=alpha, marked=marked, size=size, cmap=cmap)
         _dress(axis, H, f"{key.upper()}", dimensions, frameon=frameon)
@@ -594,6 +594,12 @@ def _legend(axis: Axes, column: Column, loc: LegendLoc, *, boundary: bool) -> No
         right = column.colors is not None and loc == "right margin"
         place = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if right else {"loc": "upper left"}
         axis.legend(handles=handles, ncols=ncols, frameon=False, **place)
+
+
+def _margin(columns: Sequence[Column], loc: LegendLoc) -> float:
+    """Width in inches that the longest legend beside a panel takes, so that the panel itself keeps its shape."""
+    names = [name for column in columns for name in column.colors or ()] if loc == "right margin" else []
+    return 0.5 + 0.085 * max(map(len, names)) if names else 0.0
 
 
 def _settle(fig: Figure | SubFigure) -> None:

@@ -43,10 +43,11 @@ def test_result_is_that_of_the_estimator(clustered, _neighbors, quick):
     assert clustered.obsm["X_vcc"] == pytest.approx(model.embedding_, abs=1e-4)
 
 
-def test_boundary_score_is_the_relative_spread_of_distances(clustered):
-    D = clustered.obsp["distances"].toarray()
-    rows = [row[row > 0] for row in D]
-    assert clustered.obs["vcc_boundary"].to_numpy() == pytest.approx([r.std() / r.mean() for r in rows], rel=1e-3)
+def test_boundary_score_is_the_relative_spread_of_the_forces(clustered):
+    rows = [row[row > 0] for row in clustered.obsp["distances"].toarray()]
+    scale = np.median([np.ptp(row) for row in rows])
+    forces = [np.exp(-row / scale) / np.exp(-row / scale).sum() for row in rows]
+    assert clustered.obs["vcc_boundary"].to_numpy() == pytest.approx([f.std() / f.mean() for f in forces], rel=1e-3)
 
 
 def test_record_of_the_run(clustered):

@@ -34,7 +34,8 @@ STRUCTURE_DIM = (2, 32)  # least and most dimensions; between them, the number o
 DIM_WHEN_UNKNOWN = 16
 GRAVITY = 0.01  # attraction between all clusters: those without a common edge would drift apart for ever
 MAP_STEPS, MAP_RATE = 250, 0.03
-ENCODER_STEPS, ENCODER_EPOCHS = 450, 2  # at least
+ENCODER_STEPS, ENCODER_EPOCHS = 450, 2  # at least, unless the encoder is close enough before
+CLOSE_ENOUGH = 5e-4  # mean smooth-L1 error, about .03 of the map's unit: a third of a compact cluster's radius
 REPORT_EVERY = 25  # steps of a coordinate stage
 
 
@@ -245,6 +246,8 @@ def fit_encoder(
             monitor.advance("encoder")
         mean = float(error) / len(batches)
         monitor.record("encoder", step, {"anchor": mean, "total": mean})
+        if mean < CLOSE_ENOUGH:
+            break
 
 
 def _encoder_steps(n: int, batch_size: int) -> int:

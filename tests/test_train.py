@@ -100,6 +100,15 @@ def test_encoder_learns_the_coordinates(blobs):
     assert monitor.history()["step"][-1] == _train.ENCODER_STEPS
 
 
+def test_encoder_stops_when_close_enough(blobs, monkeypatch):
+    monkeypatch.setattr(_train, "CLOSE_ENOUGH", 0.3)
+    history = run(blobs, epochs=0).history
+    errors, steps = history["anchor"][history["stage"] == "encoder"], history["step"][history["stage"] == "encoder"]
+    assert steps[-1] < _train.ENCODER_STEPS
+    assert errors[-1] < 0.3
+    assert (errors[:-1] >= 0.3).all()
+
+
 def joint_stage(blobs, **changes):
     X, graph, truth = blobs
     encoder = Encoder(6, (16,), 2, torch.Generator().manual_seed(0))
@@ -218,6 +227,7 @@ def test_planned_steps_equal_the_steps_taken(blobs, monkeypatch):
     X, graph, _ = blobs
     taken = []
     monkeypatch.setattr(_joint, "SETTLED", -1)
+    monkeypatch.setattr(_train, "CLOSE_ENOUGH", 0)
     monkeypatch.setattr(_monitor.Monitor, "advance", lambda self, stage, steps=1: taken.append(steps))
     run(blobs)
     assert sum(taken) == _train._planned_steps(graph, settings())

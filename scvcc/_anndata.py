@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from natsort import natsorted
 from scipy.sparse.csgraph import connected_components
+from sklearn.preprocessing import normalize as unit_rows
 
 from scvcc import __version__
 from scvcc._graph import boundary_score, check_graph
@@ -428,23 +429,50 @@ def build_graph(representation: Representation, *, n_neighbors: int, metric: str
 
 def check_graph_fits(graph: Graph, X: Matrix) -> None:
     """Refuse a graph whose neighbors are no closer in `X` than random cells: it is of other cells."""
-    n, rng = X.shape[0], np.random.default_rng(0)
-    entries = rng.integers(graph.matrix.nnz, size=CHANCE_PAIRS)
-    rows = np.searchsorted(graph.matrix.indptr, entries, side="right") - 1
-    near = pair_distances(X, rows, graph.matrix.indices[entries])
-    far = pair_distances(X, rows, rng.integers(n, size=CHANCE_PAIRS))
+    rows, near, far = _pairs_to_compare(graph.matrix)
+    space = _comparable(X[np.concatenate([rows, near, far])], graph.params.get("metric"))
+    if space is not None and len(rows):
+        here, there, elsewhere = np.arange(3 * len(rows)).reshape(3, -1)
+        _refuse_chance(graph, pair_distances(space, here, there), pair_distances(space, here, elsewhere))
+    kept, made = float(np.median(np.diff(graph.matrix.indptr))), graph.params.get("n_neighbors")
+    if made is not None and kept < int(made) / 3:
+        warn(
+            f"{graph.name} was built with {int(made)} neighbors, but cells have a median of {kept:.0f} left after "
+            "filtering: run sc.pp.neighbors again for a sharper result."
+        )
+
+
+def _pairs_to_compare(matrix: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw edges, and for each a cell that is no neighbor of its row; none where most cells are neighbors."""
+    n, rng = matrix.shape[0], np.random.default_rng(0)
+    entries = rng.integers(matrix.nnz, size=CHANCE_PAIRS)
+    rows = np.searchsorted(matrix.indptr, entries, side="right") - 1
+    others = rng.integers(n, size=CHANCE_PAIRS)
+    strangers = others != rows
+    for i, (row, other) in enumerate(zip(rows, others, strict=True)):
+        strangers[i] &= other not in matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
+    usable = strangers & (2 * np.diff(matrix.indptr)[rows] <= n - 1)
+    return rows[usable], matrix.indices[entries[usable]], others[usable]
+
+
+def _comparable(X: Matrix, metric: Any) -> Matrix | None:
+    """Return rows whose Euclidean distances are in the order of `metric`, or None where there are none."""
+    if metric in (None, "euclidean", "l2", "sqeuclidean"):
+        return X
+    if metric == "cosine":
+        return unit_rows(X)
+    if metric == "correlation" and not sp.issparse(X):
+        return unit_rows(X - X.mean(axis=1, keepdims=True))
+    return None
+
+
+def _refuse_chance(graph: Graph, near: np.ndarray, far: np.ndarray) -> None:
     closer = float((near <= far).mean())
     if closer < CHANCE_LEVEL:
         raise ValueError(
             f"{graph.name} does not belong to this representation: its neighbors are no closer than random cells "
             f"({closer:.0%} of comparisons). It may be of other cells, or of cells in another order: "
             "run sc.pp.neighbors again."
-        )
-    kept, made = float(np.median(np.diff(graph.matrix.indptr))), graph.params.get("n_neighbors")
-    if made is not None and kept < int(made) / 3:
-        warn(
-            f"{graph.name} was built with {int(made)} neighbors, but cells have a median of {kept:.0f} left after "
-            "filtering: run sc.pp.neighbors again for a sharper result."
         )
 
 

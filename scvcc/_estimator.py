@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import numbers
+import warnings
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numba
@@ -37,7 +38,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     Parameters
     ----------
     n_clusters
-        Number of clusters. None estimates it.
+        Number of clusters. None estimates it, up to 40. On very small data fewer may come out; a warning then says so.
     latent_dim
         Dimensions of the embedding.
     n_neighbors
@@ -105,6 +106,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     >>> bool((model.predict(X) == model.labels_).all())
     True
     """
+
+    stages_: dict[str, np.ndarray]
 
     def __init__(
         self,
@@ -176,11 +179,20 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             labels = np.argsort(order)[labels]
             centers = trained.centers[order]
             sharpness = _labels.calibrate_sharpness(trained.H, centers, labels, latent, rng)
+        if self.n_clusters is not None and len(centers) < self.n_clusters:
+            warnings.warn(
+                f"n_clusters={self.n_clusters}, but only {len(centers)} clusters have points: "
+                "the encoder cannot tell the others apart. Ask for fewer clusters or give it larger hidden layers.",
+                UserWarning,
+                stacklevel=2,
+            )
 
         self.encoder_, self.device_ = trained.encoder, str(device)
         self.graph_, self.history_ = latent, trained.history
         self.embedding_, self.labels_ = trained.H, labels
         self.cluster_centers_, self.n_clusters_, self.sharpness_ = centers, len(centers), sharpness
+        if hasattr(self, "stages_"):
+            del self.stages_  # of an earlier fit
         if self.keep_stages:
             self.stages_ = {name: H.astype(np.float32) for name, H in trained.stages.items()}
         return self
@@ -304,10 +316,14 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             _check_integer("n_pcs", self.n_pcs, low=1)
         if self.epochs is not None:
             _check_integer("epochs", self.epochs, low=1 if self.objective == "paper" else 0)
+        if not isinstance(self.hidden, list | tuple | np.ndarray):
+            raise TypeError(f"hidden must be a sequence of layer sizes, such as (500, 500), found {self.hidden!r}.")
         for size in self.hidden:
             _check_integer("hidden", size, low=1)
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, found {self.learning_rate!r}.")
+        if not isinstance(self.learning_rate, numbers.Real) or not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be a number above 0, found {self.learning_rate!r}.")
+        if self.n_jobs is not None and self.n_jobs != -1:
+            _check_integer("n_jobs", self.n_jobs, low=1)
         return Settings(
             n_clusters=self.n_clusters,
             latent_dim=self.latent_dim,
@@ -337,10 +353,14 @@ def resolve_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"device={device!r} is not a torch device: use 'auto', 'cpu', 'cuda' or 'mps'.") from error
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={device!r}, but torch finds no CUDA GPU: use device='auto' or 'cpu'.")
+    if resolved.type == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(f"device={device!r}, but torch finds no Apple GPU: use device='auto' or 'cpu'.")
+    if resolved.type == "meta":
+        raise ValueError("device='meta' holds no data: use 'auto', 'cpu', 'cuda' or 'mps'.")
     return resolved
 
 
@@ -370,7 +390,6 @@ def _threads(n_jobs: int | None) -> Iterator[None]:
     if n_jobs is None:
         yield
         return
-    _check_integer("n_jobs", n_jobs, low=-1)
     before = numba.get_num_threads(), torch.get_num_threads()
     limit = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     wanted = limit if n_jobs == -1 else max(n_jobs, 1)

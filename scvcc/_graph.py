@@ -86,6 +86,9 @@ def check_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
     if not np.isfinite(csr.data).all() or (csr.data < 0).any():
         raise ValueError("graph has NaN, infinite or negative entries: rebuild it, or remove those entries.")
     csr = _without_diagonal(csr)
+    if mode == "connectivity":  # no weight is no edge; weights count relative to the largest
+        csr.eliminate_zeros()
+        csr.data /= csr.data.max(initial=1e-300)
     if csr.nnz == 0:
         raise ValueError("graph has no edge between different rows: rebuild it with more neighbors.")
     return csr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     import scipy.sparse as sp
     from numpy.random import Generator
-
-logger = logging.getLogger(__name__)
 
 KMEANS_ROWS = 20_000  # k-means starts look at this many rows at most
 KMEANS_STARTS = 10
@@ -207,11 +204,13 @@ def _rank(scores: np.ndarray) -> np.ndarray:
 
 
 def estimate_n_clusters(H: np.ndarray, graph: sp.csr_matrix, rng: Generator) -> int:
-    """Number of clusters of the partition with the highest modularity, among merges of many micro-clusters."""
-    fine = ClusterGraph(graph, compact(kmeans_labels(H, int(np.clip(len(H) // 10, 2, MICRO_CLUSTERS)), rng)))
+    """Number of clusters, 2 to 40, of the partition with the highest modularity among merges of micro-clusters."""
+    fine = ClusterGraph(
+        graph, compact(kmeans_labels(H, int(np.clip(len(H) // 10, min(len(H) // 2, 10), MICRO_CLUSTERS)), rng))
+    )
     best, best_k = -np.inf, 2
     for linkage in ESTIMATE_LINKAGES:
-        for parent in linkage.merge_chain(fine):
+        for parent in (np.arange(len(fine.volume)), *linkage.merge_chain(fine)):
             view = fine.merged(compact(parent))
             k = len(view.volume)
             if 2 <= k <= MOST_CLUSTERS and not view.is_lopsided() and view.modularity(ESTIMATE_RESOLUTION) > best:
@@ -310,6 +309,4 @@ def fill_empty_clusters(H: np.ndarray, centers: np.ndarray, labels: np.ndarray) 
         homes = cluster_medians(H, labels, K)
         centers = np.where((counts == 0)[:, None], homes, centers)
         counts = np.bincount(nearest_center(H, centers), minlength=K)
-    if (counts == 0).any():
-        logger.warning("%d of %d clusters are empty and were dropped.", (counts == 0).sum(), K)
     return centers[counts > 0]

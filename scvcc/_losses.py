@@ -13,11 +13,6 @@ def pair_distance(a: Tensor, b: Tensor) -> Tensor:
     return ((a - b).square().sum(dim=-1) + DISTANCE_FLOOR).sqrt()
 
 
-def all_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Distances (n, m) between every row of `a` and every row of `b`, smooth at zero."""
-    return pair_distance(a[:, None, :], b[None, :, :])
-
-
 def similarity(d: Tensor) -> Tensor:
     """F° = e⁻ᵈ (equation 3)."""
     return torch.exp(-d)
@@ -50,7 +45,10 @@ def expansion_loss(d: Tensor) -> Tensor:
 
 def soft_assignment(H: Tensor, centers: Tensor) -> Tensor:
     """Q (n, K): Student-t similarity of each point to each center, rows sum to one."""
-    kernel = 1 / (1 + (H[:, None, :] - centers[None, :, :]).square().sum(dim=-1))
+    squared = torch.zeros(len(H), len(centers), dtype=H.dtype, device=H.device)
+    for point, center in zip(H.unbind(dim=1), centers.unbind(dim=1), strict=True):  # n × K at a time, never n × K × dim
+        squared = squared + (point[:, None] - center[None, :]).square()
+    kernel = 1 / (1 + squared)
     return kernel / kernel.sum(dim=1, keepdim=True)
 
 

@@ -54,13 +54,16 @@ def sample_disconnected_pairs(graph: sp.csr_matrix, size: int, rng: Generator) -
     Both arrays are empty if every pair is connected.
     """
     n = graph.shape[0]
-    if graph.nnz >= n * (n - 1):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
     keys = _edge_keys(graph)
-    pairs = np.empty(0, np.int64)
-    while len(pairs) < size:
-        drawn = rng.integers(n * n, size=2 * size)
-        pairs = np.concatenate([pairs, drawn[~_related(keys, drawn, n)]])
+    if 2 * graph.nnz > n * (n - 1):  # most pairs are connected: list the others
+        everything = np.arange(n * n)
+        free = everything[~_related(keys, everything, n)]
+        pairs = rng.choice(free, size) if len(free) else free
+    else:
+        pairs = np.empty(0, np.int64)
+        while len(pairs) < size:
+            drawn = rng.integers(n * n, size=2 * size)
+            pairs = np.concatenate([pairs, drawn[~_related(keys, drawn, n)]])
     return pairs[:size] // n, pairs[:size] % n
 
 

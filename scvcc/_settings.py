@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 GAMMA = 0.01  # β = GAMMA · epoch
 MAP_EPOCHS = 20  # the coordinates of the map count as this many epochs, so that β ends at .2
@@ -52,10 +51,12 @@ def resolve_weights(objective: str, given: Mapping[str, float] | None) -> dict[s
     if objective not in defaults:
         raise ValueError(f"objective must be one of {sorted(defaults)}, found {objective!r}.")
     weights = dict(defaults[objective])
+    if not isinstance(given or {}, Mapping):
+        raise TypeError(f"loss_weights must be a dict of weights by loss, found {type(given).__name__}.")
     for name, value in (given or {}).items():
         if name not in weights:
             raise ValueError(f"loss_weights has no loss {name!r}: choose from {sorted(weights)}.")
-        if not np.isfinite(value) or value < 0:
+        if not isinstance(value, numbers.Real) or not np.isfinite(value) or value < 0:
             raise ValueError(f"loss_weights[{name!r}] must be a number >= 0, found {value!r}.")
         weights[name] = float(value)
     return weights

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from anndata import AnnData
 
-from scvcc import _anndata
+from scvcc import _anndata, _query
 from scvcc._estimator import VCC, _as_seed, resolve_device
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from numpy.random import Generator, RandomState
 
-__all__ = ["vcc"]
+__all__ = ["map_query", "vcc"]
 
 
 def vcc(
@@ -34,6 +36,7 @@ def vcc(
     key_added: str = "vcc",
     device: str = "auto",
     random_state: int | Generator | RandomState | None = 0,
+    save_to: str | os.PathLike[str] | None = None,
     copy: bool = False,
     **kwargs: Any,
 ) -> AnnData | None:
@@ -78,6 +81,9 @@ def vcc(
         "auto" takes a CUDA GPU if there is one and the CPU otherwise; or any torch device.
     random_state
         Seed or generator. The same seed on the same machine gives the same result. None draws a seed.
+    save_to
+        File for the fitted model (safetensors), with all that :func:`~scvcc.tl.map_query` needs to label other cells.
+        `scvcc.VCC.load(save_to)` gives the estimator.
     copy
         Return a copy with the result instead of writing to `adata`.
     **kwargs
@@ -123,6 +129,8 @@ def vcc(
     model = _model({"progress": True, **settings, **kwargs, "random_state": seed})
     restricted = None if restrict_to is None else _anndata.restriction(adata, restrict_to)
     _check(adata, model, key_added, restricted, copy=copy)
+    if save_to is not None:
+        _query.check_target(adata, save_to)
 
     request: dict[str, Any] = {
         "use_rep": use_rep,
@@ -142,8 +150,84 @@ def vcc(
     model.fit(X, graph=graph.matrix, graph_mode=graph.mode)
 
     params = {**_stored_settings(model), **request, "random_state": seed, "key_added": key_added}
+    extra = None
+    if save_to is not None:
+        prefix = "" if restricted is None else f"{'-'.join(restricted.categories)},"
+        categories = [f"{prefix}{k}" for k in range(model.n_clusters_)]
+        extra = _query.describe(adata, representation, key=key_added, categories=categories)
     target = adata.copy() if copy else adata
     _anndata.write_result(target, model, graph, representation, key=key_added, params=params, restricted=restricted)
+    if save_to is not None:  # last: a full disk does not cost the result
+        model.save(save_to, extra=extra)
+    return target if copy else None
+
+
+def map_query(
+    adata: AnnData,
+    reference: str | os.PathLike[str] | VCC,
+    *,
+    key_added: str = "vcc",
+    min_confidence: float | None = None,
+    copy: bool = False,
+) -> AnnData | None:
+    """Label new cells and place them on the map of a reference.
+
+    Variables are matched by name, in any order; others are ignored. The reference's own projection is applied, its PCA
+    loadings and means or its LSA components, and then its encoder: no PCA of the new cells. Prepare the new cells as
+    the reference was prepared, for instance by the same normalization; batch effects are not corrected.
+
+    Parameters
+    ----------
+    adata
+        New cells. Written to only after all is computed.
+    reference
+        File that `scvcc.tl.vcc(reference_adata, save_to=...)` wrote, or the model that `scvcc.VCC.load` read from it.
+    key_added
+        Name of the result.
+    min_confidence
+        Cells below this confidence, from 0 to 1, become "unassigned". None labels all cells.
+    copy
+        Return a copy with the result instead of writing to `adata`.
+
+    Returns
+    -------
+    None, or the copy if `copy=True`. A variable of the reference that `adata` lacks is taken as average; more than 20 %
+    of them missing is an error. Writes these fields:
+
+    `adata.obs[key_added]`
+        Cluster of each cell, with the categories of the reference, and "unassigned" with `min_confidence`.
+    `adata.obs[key_added + "_confidence"]`
+        Probability of the most likely cluster.
+    `adata.obsm["X_" + key_added]`
+        Place on the reference's map.
+    `adata.uns[key_added]`, `adata.uns[key_added + "_colors"]`
+        How the result was made, and the reference's colors, if it had them when it was saved.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import scanpy as sc
+    >>> import scvcc
+    >>> adata = sc.datasets.pbmc68k_reduced()
+    >>> reference, query = adata[:500].copy(), adata[500:].copy()
+    >>> sc.pp.pca(reference, n_comps=20)
+    >>> sc.pp.neighbors(reference)
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "model.safetensors"
+    ...     scvcc.tl.vcc(reference, n_clusters=6, hidden=(64,), progress=False, save_to=file)
+    ...     scvcc.tl.map_query(query, file)
+    >>> query.obsm["X_vcc"].shape
+    (200, 2)
+    """
+    _check_target(adata, key_added, copy=copy)
+    number = isinstance(min_confidence, numbers.Real) and not isinstance(min_confidence, bool)
+    if min_confidence is not None and not (number and 0 <= min_confidence <= 1):
+        raise ValueError(f"min_confidence must be a number from 0 to 1 or None, found {min_confidence!r}.")
+    model, about = _query.read_reference(reference)
+    H = _query.place(adata, model, about)
+    target = adata.copy() if copy else adata
+    _query.write_query(target, H, model, about, key=key_added, min_confidence=min_confidence)
     return target if copy else None
 
 
@@ -164,17 +248,21 @@ def _plain(value: Any) -> Any:
 
 def _check(adata: AnnData, model: VCC, key_added: str, restricted: _anndata.Restriction | None, *, copy: bool) -> None:
     """Refuse what cannot work before anything is computed."""
+    _check_target(adata, key_added, copy=copy)
+    n_cells = adata.n_obs if restricted is None else int(restricted.cells.sum())
+    if n_cells < 2:
+        raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")
+    model._settings(n_cells)
+    resolve_device(model.device)
+
+
+def _check_target(adata: AnnData, key_added: str, *, copy: bool) -> None:
     if not isinstance(adata, AnnData):
         raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}: for a matrix use scvcc.VCC.")
     if not isinstance(key_added, str) or not key_added or "/" in key_added:
         raise ValueError(f"key_added must be a name without '/', found {key_added!r}.")
     if copy and adata.isbacked:
         raise ValueError("copy=True does not work with a backed adata: load it with adata.to_memory() first.")
-    n_cells = adata.n_obs if restricted is None else int(restricted.cells.sum())
-    if n_cells < 2:
-        raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")
-    model._settings(n_cells)
-    resolve_device(model.device)
 
 
 def _stored_settings(model: VCC) -> Mapping[str, Any]:

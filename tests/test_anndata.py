@@ -213,6 +213,28 @@ def test_a_graph_of_other_cells_is_refused(neighbors):
     prepared(neighbors, obsp="spatial_distances")  # nobody said that it was built on the representation
 
 
+@pytest.mark.parametrize("metric", ["cosine", "correlation", "canberra"])
+def test_a_graph_is_compared_by_its_own_metric(metric):
+    """Lengths that differ by orders of magnitude make neighbors by angle far apart."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(240, 20)) * 10 ** rng.uniform(-3, 3, size=(240, 1))
+    adata = ad.AnnData(X.astype(np.float32))
+    sc.pp.neighbors(adata, n_neighbors=15, use_rep="X", metric=metric)
+    prepared(adata, metric=metric)
+    order = rng.permutation(240)
+    adata.obsp["distances"] = adata.obsp["distances"][order][:, order]
+    if metric != "canberra":
+        with pytest.raises(ValueError, match="no closer than random cells"):
+            prepared(adata, metric=metric)
+
+
+@pytest.mark.parametrize("n_neighbors", [9, 15])
+def test_a_graph_of_few_cells_is_not_mistaken_for_one_of_others(n_neighbors):
+    adata = ad.AnnData(np.random.default_rng(0).normal(size=(16, 40)).astype(np.float32))
+    sc.pp.neighbors(adata, n_neighbors=n_neighbors, use_rep="X")
+    assert prepared(adata, n_neighbors=n_neighbors)[0].matrix.nnz == 16 * (n_neighbors - 1)
+
+
 def test_a_graph_thinned_out_by_filtering_gets_a_warning(neighbors):
     part = neighbors[::6].copy()
     with pytest.warns(UserWarning, match="built with 15 neighbors, but cells have a median of"):

@@ -25,7 +25,7 @@ FLOORS = [
     {"_train", "_joint", "_paper", "_labels", "_persist"},
     {"_estimator"},
     {"_anndata"},
-    {"tl", "pl", "pp", "metrics", "datasets"},
+    {"tl", "pl", "pp", "metrics", "datasets", "_query"},
 ]
 FLOOR = {module: height for height, floor in enumerate(FLOORS) for module in floor}
 RIM_ONLY = {"anndata", "scanpy", "pandas", "matplotlib", "natsort"}

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -214,9 +216,13 @@ def test_duplicates_and_two_points_per_cluster():
 
 def test_as_many_clusters_as_rows():
     X = np.random.default_rng(0).normal(size=(8, 3))
-    model = VCC(8, n_neighbors=3, **SMALL).fit(X)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = VCC(8, n_neighbors=3, **SMALL).fit(X)
     assert np.isfinite(model.embedding_).all()
     assert 2 <= model.n_clusters_ <= 8
+    said = [str(w.message) for w in caught if "n_clusters=8" in str(w.message)]
+    assert bool(said) == (model.n_clusters_ < 8)
 
 
 BAD_PARAMETERS = [
@@ -236,6 +242,13 @@ BAD_PARAMETERS = [
     ({"loss_weights": {"magic": 1}}, ValueError, "loss_weights.*'magic'"),
     ({"device": "quantum"}, ValueError, "device='quantum'"),
     ({"n_jobs": -2}, ValueError, "n_jobs"),
+    ({"n_jobs": 0}, ValueError, "n_jobs"),
+    ({"hidden": 64}, TypeError, "hidden.*64"),
+    ({"learning_rate": "a"}, ValueError, "learning_rate.*'a'"),
+    ({"loss_weights": {"boundary": "a"}}, ValueError, r"loss_weights\['boundary'\].*'a'"),
+    ({"loss_weights": [1, 2]}, TypeError, "loss_weights.*list"),
+    ({"device": None}, ValueError, "device=None"),
+    ({"device": "meta"}, ValueError, "device='meta'"),
     ({"random_state": -1}, ValueError, "random_state"),
 ]
 

@@ -152,11 +152,21 @@ def test_check_graph_keeps_zeros_drops_self_and_copies():
     assert graph.nnz == before.nnz
 
 
+def test_weights_count_relative_to_the_largest_and_zeros_are_no_edges():
+    tiny = sp.csr_matrix(([1e-50, 2e-50, 0.0], ([0, 1, 2], [1, 2, 0])), shape=(3, 3))
+    clean = _graph.symmetric_weights(_graph.check_graph(tiny, 3, "connectivity"))
+    np.testing.assert_allclose(clean.toarray(), [[0, 0.5, 0], [0.5, 0, 1], [0, 1, 0]])
+    tiny.data[:] = 0
+    with pytest.raises(ValueError, match="no edge"):
+        _graph.check_graph(tiny, 3, "connectivity")
+
+
 def test_check_graph_takes_int64_indices():
     graph = sp.csr_array(sp.random(20, 20, density=0.3, random_state=0))
     graph.indices, graph.indptr = graph.indices.astype(np.int64), graph.indptr.astype(np.int64)
     clean = _graph.check_graph(graph, 20, "connectivity")
-    np.testing.assert_allclose(clean.toarray(), graph.toarray() * ~np.eye(20, dtype=bool))
+    expected = graph.toarray() * ~np.eye(20, dtype=bool)
+    np.testing.assert_allclose(clean.toarray(), expected / expected.max())
 
 
 @pytest.mark.parametrize(

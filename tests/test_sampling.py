@@ -60,6 +60,13 @@ def test_disconnected_pairs_by_enumeration(n, density):
         assert counts.max() < 3 * 4000 / len(allowed) + 30  # roughly uniform
 
 
+def test_a_nearly_complete_graph_does_not_take_long():
+    graph = sp.lil_matrix(np.ones((300, 300)) - np.eye(300))
+    graph[7, 250] = graph[250, 7] = 0
+    head, tail = _sampling.sample_disconnected_pairs(sp.csr_matrix(graph), 20_000, np.random.default_rng(0))
+    assert set(zip(head.tolist(), tail.tolist(), strict=True)) == {(7, 250), (250, 7)}
+
+
 @pytest.mark.parametrize("n", [3, 6, 10])
 def test_strangers_by_enumeration(n):
     graph = random_graph(n, 0.5, seed=n)

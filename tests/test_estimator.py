@@ -60,6 +60,15 @@ def test_fitted_attributes(data, fitted):
     assert all(H.shape == (300, 2) for H in fitted.stages_.values())
 
 
+def test_labels_are_numbered_by_decreasing_size():
+    X, truth = make_blobs([20, 70, 50, 90, 35, 60], n_features=8, random_state=1)
+    model = VCC(6, **SMALL).fit(X)
+    sizes = np.bincount(model.labels_)
+    assert sizes.tolist() == sorted(sizes, reverse=True)
+    assert adjusted_rand_score(truth, model.labels_) > 0.95
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
 def test_predictions_on_training_rows_equal_the_fit(data, fitted):
     X, _ = data
     np.testing.assert_array_equal(fitted.transform(X), fitted.embedding_)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numba as nb
 import numpy as np
 import scipy.sparse as sp
+import torch
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigsh
 
 from scvcc._losses import DISTANCE_FLOOR
@@ -155,13 +156,17 @@ class FreeCoordinates:
 
 @contextmanager
 def _threads_for(n: int) -> Iterator[None]:
-    """As many of the caller's threads as have enough points to work on; waking one costs more than a small share."""
-    before = nb.get_num_threads()
+    """As many of the caller's threads as have enough points to work on; waking one costs more than a small share.
+
+    Where numba and torch share an OpenMP runtime, a parallel kernel changes torch's number of threads too: put it back.
+    """
+    before, torch_before = nb.get_num_threads(), torch.get_num_threads()
     nb.set_num_threads(max(1, min(before, n // POINTS_PER_THREAD)))
     try:
         yield
     finally:
         nb.set_num_threads(before)
+        torch.set_num_threads(torch_before)
 
 
 def _edge_strengths(graph: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:

@@ -387,14 +387,12 @@ def _as_seed(random_state: Any) -> int:
 @contextlib.contextmanager
 def _threads(n_jobs: int | None) -> Iterator[None]:
     """Use `n_jobs` threads in numba and torch, and put the old numbers back."""
-    if n_jobs is None:
-        yield
-        return
     before = numba.get_num_threads(), torch.get_num_threads()
-    limit = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    wanted = limit if n_jobs == -1 else max(n_jobs, 1)
-    numba.set_num_threads(min(wanted, limit))
-    torch.set_num_threads(wanted)
+    if n_jobs is not None:
+        limit = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+        wanted = limit if n_jobs == -1 else n_jobs
+        numba.set_num_threads(min(wanted, limit))
+        torch.set_num_threads(wanted)
     try:
         yield
     finally:

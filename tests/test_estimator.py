@@ -1,5 +1,6 @@
 import warnings
 
+import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import kneighbors_graph
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from scvcc import VCC, _encoder, _estimator
+from scvcc import VCC, _coordinates, _encoder, _estimator, _train
 
 SMALL = {"hidden": (32,), "epochs": 1}
 
@@ -199,6 +200,20 @@ def test_threads_are_set_and_put_back(data, monkeypatch):
     VCC(3, n_jobs=1, **SMALL).fit(X)
     assert seen == [1]
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("n_jobs", [None, 1])
+def test_compiled_kernels_do_not_change_the_threads_of_torch(data, monkeypatch, n_jobs):
+    seen = []
+    original = _train.fit_encoder
+    monkeypatch.setattr(_coordinates, "POINTS_PER_THREAD", 1)
+    monkeypatch.setattr(_train, "fit_encoder", lambda *args: seen.append(torch.get_num_threads()) or original(*args))
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    torch.set_num_threads(1)
+    VCC(3, n_jobs=n_jobs, **SMALL).fit(data[0])
+    assert seen == [1]
+    assert torch.get_num_threads() == 1
+    assert numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS
 
 
 def test_number_of_clusters_is_estimated(data):

@@ -10,7 +10,7 @@ import json
 import logging
 import platform
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -104,6 +104,8 @@ def _check_request(adata: AnnData, use_rep: str | None, n_pcs: int | None, layer
         raise ValueError(f"n_pcs must be a whole number of components or None, found {n_pcs!r}.")
     if use_rep == "X" and n_pcs:
         raise ValueError(f"n_pcs={n_pcs} does not apply to use_rep='X': leave use_rep out to run PCA first.")
+    if use_rep not in (None, "X") and n_pcs == 0:
+        raise ValueError(f"n_pcs=0 leaves no column of use_rep={use_rep!r}: leave n_pcs out to use all of them.")
 
 
 def default_source(adata: AnnData, n_pcs: int | None = None, layer: str | None = None) -> Source:
@@ -186,6 +188,8 @@ def variables(adata: AnnData, layer: str | None = None) -> Matrix:
             "adata is backed, and adata.X would have to be read from its file. Load it with adata.to_memory(), "
             "or name a representation that is in memory, for instance use_rep='X_pca'."
         )
+    if layer is not None and layer not in adata.layers:
+        raise ValueError(f"{name} is not there: adata.layers has {_names(adata.layers)}.")
     X = adata.X if layer is None else adata.layers[layer]
     if X is None:
         raise ValueError("adata.X is empty (None): name another representation with use_rep=.")
@@ -295,8 +299,8 @@ def choose_graph(
     *,
     neighbors_key: str | None,
     obsp: str | None,
-    n_neighbors: int,
-    metric: str,
+    n_neighbors: int | None,
+    metric: str | None,
     own_key: str,
 ) -> Graph | None:
     """Return the graph that is stored in `adata`, or None if one has to be built.
@@ -329,19 +333,20 @@ def _has_graph(adata: AnnData, key: str) -> bool:
 
 
 def _contradiction(
-    adata: AnnData, params: Mapping[str, Any], wanted: Source | None, n_neighbors: int, metric: str
+    adata: AnnData, params: Mapping[str, Any], wanted: Source | None, n_neighbors: int | None, metric: str | None
 ) -> str | None:
     made_on = graph_source(adata, params)
     if wanted is not None and made_on is not None and not _same_source(adata, made_on, wanted):
         return f"it was built on {made_on}, not on {wanted}"
-    for name, value, default in (
-        ("n_neighbors", n_neighbors, DEFAULT_N_NEIGHBORS),
-        ("metric", metric, DEFAULT_METRIC),
-    ):
+    for name, value in (("n_neighbors", n_neighbors), ("metric", metric)):
         stored = params.get(name)
-        if value != default and stored is not None and stored != value:
+        if value is not None and stored is not None and stored != value:
             return f"it was built with {name}={stored!r}, not {value!r}"
     return None
+
+
+def _is_there(adata: AnnData, source: Source) -> bool:
+    return source.name in adata.obsm or (source.name == "X" and (source.layer is None or source.layer in adata.layers))
 
 
 def _same_source(adata: AnnData, a: Source, b: Source) -> bool:
@@ -406,6 +411,8 @@ def _read_graph(adata: AnnData, matrix: Any, mode: GraphMode, name: str, params:
 def build_graph(representation: Representation, *, n_neighbors: int, metric: str, seed: int, key: str) -> Graph:
     """Build the graph with scanpy on an AnnData that holds nothing but the representation."""
     X, source = representation.X, representation.source
+    if n_neighbors < 2:
+        raise ValueError(f"n_neighbors={n_neighbors} counts the cell itself, as in scanpy: at least 2 are needed.")
     if X.shape[0] <= n_neighbors:
         raise ValueError(
             f"n_neighbors={n_neighbors} needs more than {n_neighbors} cells, but adata has {X.shape[0]}: "
@@ -430,8 +437,8 @@ def build_graph(representation: Representation, *, n_neighbors: int, metric: str
 def check_graph_fits(graph: Graph, X: Matrix) -> None:
     """Refuse a graph whose neighbors are no closer in `X` than random cells: it is of other cells."""
     rows, near, far = _pairs_to_compare(graph.matrix)
-    space = _comparable(X[np.concatenate([rows, near, far])], graph.params.get("metric"))
-    if space is not None and len(rows):
+    space = _comparable(X[np.concatenate([rows, near, far])], graph.params.get("metric")) if len(rows) else None
+    if space is not None:
         here, there, elsewhere = np.arange(3 * len(rows)).reshape(3, -1)
         _refuse_chance(graph, pair_distances(space, here, there), pair_distances(space, here, elsewhere))
     kept, made = float(np.median(np.diff(graph.matrix.indptr))), graph.params.get("n_neighbors")
@@ -517,8 +524,8 @@ def graph_and_representation(
     layer: str | None,
     neighbors_key: str | None,
     obsp: str | None,
-    n_neighbors: int,
-    metric: str,
+    n_neighbors: int | None,
+    metric: str | None,
     own_key: str,
     seed: int,
 ) -> tuple[Graph, Representation]:
@@ -527,7 +534,7 @@ def graph_and_representation(
     search: dict[str, Any] = {"n_neighbors": n_neighbors, "metric": metric}
     graph = choose_graph(adata, wanted, neighbors_key=neighbors_key, obsp=obsp, own_key=own_key, **search)
     made_on = None if graph is None else graph_source(adata, graph.params)
-    if wanted is None and made_on is not None and made_on.name != "X" and made_on.name not in adata.obsm:
+    if wanted is None and made_on is not None and not _is_there(adata, made_on):
         raise ValueError(
             f"The stored graph was built on {made_on}, which is not there any more: "
             "name another representation with use_rep=, or run sc.pp.neighbors again."
@@ -536,6 +543,7 @@ def graph_and_representation(
     log.info("representation: %s, %d columns", representation.source, representation.X.shape[1])
     if graph is None:
         key = own_key if _has_graph(adata, "neighbors") else "neighbors"
+        search = {"n_neighbors": n_neighbors or DEFAULT_N_NEIGHBORS, "metric": metric or DEFAULT_METRIC}
         return build_graph(representation, seed=seed, key=key, **search), representation
     what = "its distances" if graph.mode == "distance" else "connectivities, taken as the weights of the latent graph"
     log.info("graph: stored %s (%s)", graph.name, what)
@@ -564,10 +572,14 @@ class Restriction:
 
 
 def restriction(adata: AnnData, restrict_to: tuple[str, Sequence[str]]) -> Restriction:
-    """Check `restrict_to` and find its cells."""
+    """Check `restrict_to`, perhaps as the JSON in which a run stores it, and find its cells."""
+    if isinstance(restrict_to, str) and restrict_to.startswith("["):
+        restrict_to = json.loads(restrict_to)
     if isinstance(restrict_to, str) or not isinstance(restrict_to, Sequence) or len(restrict_to) != 2:
         raise ValueError(f"restrict_to must be (obs column, list of categories), found {restrict_to!r}.")
     column, categories = restrict_to
+    if not isinstance(categories, Iterable):
+        raise ValueError(f"restrict_to must be (obs column, list of categories), found {restrict_to!r}.")
     if column not in adata.obs:
         raise ValueError(f"restrict_to names {column!r}, which is not a column of adata.obs.")
     categories = [categories] if isinstance(categories, str) else [str(c) for c in categories]
@@ -583,6 +595,23 @@ def restriction(adata: AnnData, restrict_to: tuple[str, Sequence[str]]) -> Restr
 
 
 # ----------------------------------------------------------------------------------------------------- results
+
+
+def check_key(adata: AnnData, key: str) -> None:
+    """Refuse a name under which something is kept that is not a result of this package."""
+    if key == "neighbors":
+        raise ValueError("key_added='neighbors' is where scanpy keeps its graph: choose another name.")
+    record = adata.uns.get(key)
+    if isinstance(record, Mapping) and ("history" in record or "mapped" in record):
+        return
+    if record is None and f"{key}_confidence" in adata.obs:  # ours, with its record lost, as by anndata.concat
+        return
+    for attribute, name in (("uns", key), ("obsm", f"X_{key}")):
+        if name in getattr(adata, attribute):
+            raise ValueError(
+                f"key_added={key!r} would overwrite adata.{attribute}[{name!r}], which is not known as a result of "
+                "scvcc: choose another name, or delete it first."
+            )
 
 
 def write_result(
@@ -662,17 +691,25 @@ def _versions() -> dict[str, str]:
 
 
 def storable(value: Any) -> Any:
-    """Convert to what h5ad and zarr can hold: no None, no empty dict or list, arrays instead of tuples and lists."""
+    """Convert to what h5ad and zarr can hold: no None, no empty dict, lists and tuples as arrays or JSON."""
     if isinstance(value, Mapping):
         items = {str(k).replace("/", "_"): storable(v) for k, v in value.items() if v is not None}
-        return {k: v for k, v in items.items() if not (isinstance(v, dict) and not v) and np.size(v)}
+        return {k: v for k, v in items.items() if not (isinstance(v, dict) and not v)}
     if isinstance(value, (list, tuple)):
-        return np.array(value)
+        return _storable_list(value)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, (str, bool, int, float, np.ndarray)):
         return value
     return str(value)
+
+
+def _storable_list(value: Sequence[Any]) -> np.ndarray | str:
+    """Convert numbers, or names, to an array; anything else to JSON, as scanpy does."""
+    names = all(isinstance(v, str) for v in value)
+    if names or all(isinstance(v, (bool, int, float, np.generic)) for v in value):
+        return np.array(value)
+    return json.dumps(value, default=str)
 
 
 def result_source(adata: AnnData, key: str) -> Source:

@@ -124,11 +124,17 @@ def vcc(
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
     >>> fig = scvcc.pl.vcc(adata, ["vcc", "CD79A"], return_fig=True)
     """
+    if legend_loc not in ("on data", "beside", "right margin", "none"):
+        raise ValueError(f"legend_loc must be 'on data', 'beside', 'right margin' or 'none', found {legend_loc!r}.")
+    if confidence not in ("alpha", "color", None):
+        raise ValueError(f"confidence must be 'alpha', 'color' or None, found {confidence!r}.")
     H = _map(adata, f"X_{key}", key)[:, list(_checked_dimensions(adata, key, dimensions))]
     default = f"{key}_confidence" if confidence == "color" else key
     names = [color or default] if color is None or isinstance(color, str) else list(color)
     columns = [_column(adata, name, layer=layer, use_raw=use_raw, palette=palette) for name in names]
     titles = [title] * len(names) if title is None or isinstance(title, str) else list(title)
+    if len(titles) != len(names):
+        raise ValueError(f"title has {len(titles)} entries for {len(names)} colors: give one for each, or a string.")
     alpha = _obs(adata, f"{key}_confidence") if confidence == "alpha" else None
     marked = _boundary_cells(adata, key, boundary)
 
@@ -143,7 +149,8 @@ def vcc(
         for column, axis in zip(columns, axes, strict=True):
             _write_labels(axis, H, column, beside=legend_loc == "beside")
     for name, column in zip(names, columns, strict=True):
-        if column.colors is not None and name in adata.obs:
+        fitting = len(adata.uns.get(f"{name}_colors", ())) >= len(column.colors or ())
+        if column.colors is not None and name in adata.obs and not fitting:
             adata.uns[f"{name}_colors"] = np.array(list(column.colors.values()))
     one = color is None or isinstance(color, str)
     return _finish(fig, axes[0] if one else axes, ax, show, return_fig)
@@ -317,7 +324,7 @@ def similarity(
     column = _column(adata, key)
     labels = np.where(np.isfinite(H).all(axis=1), column.values, -1)
     names = list(column.colors or {})
-    pair = _nearest_clusters(H, labels) if clusters is None else _named_clusters(names, clusters)
+    pair = _nearest_clusters(H, labels) if clusters is None else _named_clusters(names, clusters, labels)
     source = _anndata.result_source(adata, key)
     X = _anndata.matrix_at(adata, source)
     fig, axes = plt.subplots(1, 2, figsize=(8.4, 3.2), sharex=True, layout="constrained")
@@ -390,6 +397,8 @@ def confusion(
         raise ValueError(f"normalize must be 'groups', 'clusters' or None, found {normalize!r}.")
     known, found = _obs(adata, groupby), _obs(adata, key)
     both = (known.notna() & found.notna()).to_numpy()
+    if not both.any():
+        raise ValueError(f"No cell has a value in both adata.obs[{groupby!r}] and adata.obs[{key!r}]: nothing to show.")
     table = _table(known[both], found[both])
     axis_sum = {"groups": table.sum(axis=1).to_numpy()[:, None], "clusters": table.sum(axis=0).to_numpy()}
     shown = table.to_numpy() / axis_sum[normalize] if normalize else table.to_numpy()
@@ -501,6 +510,10 @@ def _obs(adata: AnnData, name: str) -> pd.Series:
 
 def _checked_dimensions(adata: AnnData, key: str, dimensions: tuple[int, int]) -> tuple[int, int]:
     n_dimensions = _map(adata, f"X_{key}", key).shape[1]
+    if n_dimensions < 2:
+        raise ValueError(
+            f"The map {key!r} has a single dimension, and two are drawn: run scvcc.tl.vcc with latent_dim=2 or more."
+        )
     if len(dimensions) != 2 or not all(0 <= d < n_dimensions for d in dimensions):
         raise ValueError(f"dimensions={dimensions!r}, but the map {key!r} has {n_dimensions}, counted from 0.")
     return dimensions
@@ -583,8 +596,6 @@ def _handles(column: Column) -> list[Line2D]:
 
 
 def _legend(axis: Axes, column: Column, loc: LegendLoc, *, boundary: bool) -> None:
-    if loc not in ("on data", "beside", "right margin", "none"):
-        raise ValueError(f"legend_loc must be 'on data', 'beside', 'right margin' or 'none', found {loc!r}.")
     handles = _handles(column) if loc == "right margin" else []
     if boundary and loc != "none":
         ring: dict[str, Any] = {"marker": "o", "linestyle": "", "markerfacecolor": "none", "color": "black"}
@@ -717,10 +728,17 @@ def _nearest_clusters(H: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
     return int(codes[i]), int(codes[j])
 
 
-def _named_clusters(names: list[str], clusters: tuple[str, str]) -> tuple[int, int]:
+def _named_clusters(names: list[str], clusters: tuple[str, str], labels: np.ndarray) -> tuple[int, int]:
     if len(clusters) != 2 or any(str(c) not in names for c in clusters):
         raise ValueError(f"clusters={clusters!r} must be two of {', '.join(map(repr, names))}.")
-    return names.index(str(clusters[0])), names.index(str(clusters[1]))
+    first, second = names.index(str(clusters[0])), names.index(str(clusters[1]))
+    for code in (first, second):
+        if (size := int((labels == code).sum())) < 2:
+            raise ValueError(
+                f"clusters={clusters!r}: {names[code]!r} has {size} cells on the map, at least 2 are needed. "
+                "Name another cluster."
+            )
+    return first, second
 
 
 def _pair_similarities(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
+from anndata import AnnData
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize as unit_rows
 from sklearn.utils.extmath import randomized_svd
@@ -15,7 +16,6 @@ from scvcc import _anndata
 from scvcc._estimator import _as_seed
 
 if TYPE_CHECKING:
-    from anndata import AnnData
     from numpy.random import Generator, RandomState
 
     from scvcc._graph import Matrix
@@ -94,7 +94,10 @@ def lsa(
     (40, 5)
     """
     _check(adata, n_comps, layer, key_added, copy=copy)
-    X = _anndata.finite(_anndata.variables(adata, layer), "adata.X" if layer is None else f"adata.layers[{layer!r}]")
+    name = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
+    X = _anndata.finite(_anndata.variables(adata, layer), name)
+    if not _anndata.stored_values(X).any():
+        raise ValueError(f"{name} has no value other than 0: there is nothing to decompose.")
     tfidf = _are_counts(X) if tfidf is None else tfidf
     idf = _idf(X) if tfidf else None
     weighted = _weighted(X, idf)
@@ -146,6 +149,9 @@ def _idf(X: Matrix) -> np.ndarray:
         raise ValueError(
             "tfidf=True needs counts, but the matrix has negative values: set tfidf=False, or give counts."
         )
+    if sp.issparse(X) and not _anndata.stored_values(X).all():  # a stored zero is no occurrence
+        X = sp.csr_matrix(X, copy=True)
+        X.eliminate_zeros()
     return TfidfTransformer().fit(X).idf_.astype(np.float32)
 
 
@@ -155,6 +161,8 @@ def _are_counts(X: Matrix) -> bool:
 
 
 def _check(adata: AnnData, n_comps: int, layer: str | None, key_added: str, *, copy: bool) -> None:
+    if not isinstance(adata, AnnData):
+        raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}.")
     if layer is not None and layer not in adata.layers:
         raise ValueError(f"layer={layer!r} is not in adata.layers.")
     limit = min(adata.shape) - 1

@@ -30,8 +30,8 @@ def vcc(
     layer: str | None = None,
     neighbors_key: str | None = None,
     obsp: str | None = None,
-    n_neighbors: int = _anndata.DEFAULT_N_NEIGHBORS,
-    metric: str = _anndata.DEFAULT_METRIC,
+    n_neighbors: int | None = None,
+    metric: str | None = None,
     restrict_to: tuple[str, Sequence[str]] | None = None,
     key_added: str = "vcc",
     device: str = "auto",
@@ -67,11 +67,11 @@ def vcc(
         Name of a matrix in `adata.obsp` to use as graph: distances if `adata.uns` or its name ("dist") says so, weights
         otherwise.
     n_neighbors
-        Size of the neighborhood where a graph is built, as in :func:`scanpy.pp.neighbors`. A stored default graph that
+        Size of the neighborhood where a graph is built, as in :func:`scanpy.pp.neighbors`; None is 15. A stored default graph that
         contradicts this, `metric`, `use_rep`, `n_pcs` or `layer`, where they are set, is left alone, and a new one is
         kept under `{key_added}_neighbors`.
     metric
-        Distance where a graph is built.
+        Distance where a graph is built; None is "euclidean".
     restrict_to
         Cluster only the cells of some categories of an obs column, on their part of the graph:
         `("vcc", ["3"])` gives labels "3,0", "3,1", … The default of `key_added` is then "vcc_R".
@@ -124,11 +124,13 @@ def vcc(
     """
     if restrict_to is not None and key_added == "vcc":
         key_added = "vcc_R"
+    _check_target(adata, key_added, copy=copy)
     seed = _as_seed(random_state)
-    settings = {"n_clusters": n_clusters, "n_neighbors": n_neighbors, "metric": metric, "device": device}
+    search: dict[str, Any] = {"n_neighbors": n_neighbors, "metric": metric}
+    settings = {"n_clusters": n_clusters, "device": device, **{k: v for k, v in search.items() if v is not None}}
     model = _model({"progress": True, **settings, **kwargs, "random_state": seed})
     restricted = None if restrict_to is None else _anndata.restriction(adata, restrict_to)
-    _check(adata, model, key_added, restricted, copy=copy)
+    _check(adata, model, restricted)
     if save_to is not None:
         _query.check_target(adata, save_to)
 
@@ -140,16 +142,16 @@ def vcc(
         "obsp": obsp,
     }
     own_key = f"{key_added}_neighbors"
-    graph, representation = _anndata.graph_and_representation(
-        adata, **request, n_neighbors=n_neighbors, metric=metric, own_key=own_key, seed=seed
-    )
+    graph, representation = _anndata.graph_and_representation(adata, **request, **search, own_key=own_key, seed=seed)
     X = representation.X
     if restricted is not None:
         graph, X = graph.restricted_to(restricted.cells), X[restricted.cells]
     _anndata.warn_about_pieces(graph, n_clusters)
     model.fit(X, graph=graph.matrix, graph_mode=graph.mode)
 
-    params = {**_stored_settings(model), **request, "random_state": seed, "key_added": key_added}
+    params = {**_stored_settings(model), **request, **search, "random_state": seed, "key_added": key_added}
+    if restricted is not None:
+        params["restrict_to"] = [restricted.column, restricted.categories]
     extra = None
     if save_to is not None:
         prefix = "" if restricted is None else f"{'-'.join(restricted.categories)},"
@@ -246,9 +248,8 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _check(adata: AnnData, model: VCC, key_added: str, restricted: _anndata.Restriction | None, *, copy: bool) -> None:
+def _check(adata: AnnData, model: VCC, restricted: _anndata.Restriction | None) -> None:
     """Refuse what cannot work before anything is computed."""
-    _check_target(adata, key_added, copy=copy)
     n_cells = adata.n_obs if restricted is None else int(restricted.cells.sum())
     if n_cells < 2:
         raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")
@@ -261,6 +262,7 @@ def _check_target(adata: AnnData, key_added: str, *, copy: bool) -> None:
         raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}: for a matrix use scvcc.VCC.")
     if not isinstance(key_added, str) or not key_added or "/" in key_added:
         raise ValueError(f"key_added must be a name without '/', found {key_added!r}.")
+    _anndata.check_key(adata, key_added)
     if copy and adata.isbacked:
         raise ValueError("copy=True does not work with a backed adata: load it with adata.to_memory() first.")
 

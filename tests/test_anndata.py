@@ -16,14 +16,14 @@ from scvcc._anndata import Source
 
 
 def stored(adata, wanted=None, **arguments):
-    defaults = {"neighbors_key": None, "obsp": None, "n_neighbors": 15, "metric": "euclidean", "own_key": "own"}
+    defaults = {"neighbors_key": None, "obsp": None, "n_neighbors": None, "metric": None, "own_key": "own"}
     return _anndata.choose_graph(adata, wanted, **{**defaults, **arguments})
 
 
 def prepared(adata, **arguments):
     defaults = {
         **{"use_rep": None, "n_pcs": None, "layer": None, "neighbors_key": None, "obsp": None},
-        **{"n_neighbors": 15, "metric": "euclidean", "own_key": "vcc_neighbors", "seed": 0},
+        **{"n_neighbors": None, "metric": None, "own_key": "vcc_neighbors", "seed": 0},
     }
     return _anndata.graph_and_representation(adata, **{**defaults, **arguments})
 
@@ -215,9 +215,10 @@ def test_a_graph_of_other_cells_is_refused(neighbors):
 
 @pytest.mark.parametrize("metric", ["cosine", "correlation", "canberra"])
 def test_a_graph_is_compared_by_its_own_metric(metric):
-    """Lengths that differ by orders of magnitude make neighbors by angle far apart."""
+    """Lengths, or means, that differ by orders of magnitude put neighbors far apart."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(240, 20)) * 10 ** rng.uniform(-3, 3, size=(240, 1))
+    X, size = rng.normal(size=(240, 100)), rng.uniform(-9, 9, size=(240, 1))
+    X = X + 100 * size if metric == "correlation" else X * 10**size
     adata = ad.AnnData(X.astype(np.float32))
     sc.pp.neighbors(adata, n_neighbors=15, use_rep="X", metric=metric)
     prepared(adata, metric=metric)
@@ -228,10 +229,11 @@ def test_a_graph_is_compared_by_its_own_metric(metric):
             prepared(adata, metric=metric)
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("n_neighbors", [9, 15])
-def test_a_graph_of_few_cells_is_not_mistaken_for_one_of_others(n_neighbors):
+def test_a_graph_of_few_cells_is_not_mistaken_for_one_of_others(n_neighbors, metric):
     adata = ad.AnnData(np.random.default_rng(0).normal(size=(16, 40)).astype(np.float32))
-    sc.pp.neighbors(adata, n_neighbors=n_neighbors, use_rep="X")
+    sc.pp.neighbors(adata, n_neighbors=n_neighbors, use_rep="X", metric=metric)
     assert prepared(adata, n_neighbors=n_neighbors)[0].matrix.nnz == 16 * (n_neighbors - 1)
 
 
@@ -286,6 +288,21 @@ def test_a_representation_that_is_gone_is_named(pbmc):
     del pbmc.obsm["X_pca"]
     with pytest.raises(ValueError, match=r"built on adata.obsm\['X_pca'\], which is not there any more"):
         prepared(pbmc)
+
+
+def test_a_layer_that_is_gone_is_named(pbmc):
+    pbmc.uns["neighbors"]["params"]["use_rep"] = ["layers", "gone"]
+    with pytest.raises(ValueError, match=r"built on adata.layers\['gone'\], which is not there any more"):
+        prepared(pbmc)
+    with pytest.raises(ValueError, match=r"adata.layers\['gone'\] is not there: adata.layers has nothing"):
+        _anndata.matrix_at(pbmc, Source("X", layer="gone"))
+
+
+def test_an_explicit_default_counts_as_a_request(pbmc):
+    pbmc.uns["neighbors"]["params"]["metric"] = "cosine"
+    for request in ({"n_neighbors": 15}, {"metric": "euclidean"}):
+        params = prepared(pbmc, **request)[0].additions["uns"]["vcc_neighbors"]["params"]
+        assert (params["n_neighbors"], params["metric"]) == (15, "euclidean")
 
 
 def test_another_request_builds_another_graph_and_leaves_the_stored_one(pbmc, untouched):
@@ -418,6 +435,7 @@ def test_an_unknown_kind_of_array_is_named():
         ({"n_pcs": 2.0}, "n_pcs must be a whole number"),
         ({"n_pcs": 5, "use_rep": "X"}, "does not apply to use_rep='X'"),
         ({"n_pcs": 20}, "n_pcs=20, but the data allow 19"),
+        ({"n_neighbors": 1}, "n_neighbors=1 counts the cell itself.*at least 2"),
         ({"n_neighbors": 240}, "n_neighbors=240 needs more than 240 cells"),
     ],
 )
@@ -429,6 +447,11 @@ def test_bad_requests_are_named(blobs, untouched, arguments, message):
 def test_more_columns_than_there_are(pbmc):
     with pytest.raises(ValueError, match=r"n_pcs=60, but adata.obsm\['X_pca'\] has 50 columns"):
         prepared(pbmc, n_pcs=60)
+
+
+def test_no_columns_at_all(pbmc):
+    with pytest.raises(ValueError, match="n_pcs=0 leaves no column of use_rep='X_pca'"):
+        prepared(pbmc, use_rep="X_pca", n_pcs=0)
 
 
 def test_layer_and_obsm_at_once(pbmc):
@@ -502,8 +525,17 @@ def test_graphs_are_built_where_scanpy_switches_to_approximate_search(n, metric)
 def test_what_can_be_stored():
     value = {"a": None, "b": (1, 2), "c": {}, "d": {"e/f": np.float32(1.5)}, "g": [], "h": ["x", "y"], "i": len}
     result = _anndata.storable(value)
-    assert set(result) == {"b", "d", "h", "i"}
+    assert set(result) == {"b", "d", "g", "h", "i"}
+    assert result["g"].shape == (0,)  # hidden=() is a setting
     assert isinstance(result["b"], np.ndarray) and result["b"].tolist() == [1, 2]
     assert result["d"] == {"e_f": 1.5}
     assert result["h"].tolist() == ["x", "y"]
     assert isinstance(result["i"], str)
+
+
+def test_lists_of_several_kinds_are_stored_as_json(blobs, tmp_path):
+    blobs.uns["a"] = _anndata.storable({"use_rep": ["layers", None], "nested": ("y", ["1", "2"]), "mixed": ["x", 1]})
+    blobs.write_h5ad(tmp_path / "a.h5ad")
+    again = ad.read_h5ad(tmp_path / "a.h5ad").uns["a"]
+    assert again == {"use_rep": '["layers", null]', "nested": '["y", ["1", "2"]]', "mixed": '["x", 1]'}
+    assert _anndata.graph_source(blobs, again) == Source("X")

@@ -130,8 +130,11 @@ def test_colors_are_stored_kept_and_refreshed(clustered):
     clustered.uns["vcc_colors"] = ["#112233"]  # of a run with fewer clusters
     pl.vcc(clustered, show=False)
     assert list(clustered.uns["vcc_colors"]) == pl.PALETTE[:4]
-    pl.vcc(clustered, palette={"0": "red", "1": "blue", "2": "k", "3": "w"}, show=False)
-    assert list(clustered.uns["vcc_colors"]) == ["#ff0000", "#0000ff", "#000000", "#ffffff"]
+    palette = {"0": "red", "1": "blue", "2": "black", "3": "white"}
+    ax = pl.vcc(clustered, palette=palette, show=False)
+    assert {to_hex(c) for c in ax.collections[0].get_facecolors()} == {to_hex(c) for c in palette.values()}
+    assert list(clustered.uns["vcc_colors"]) == pl.PALETTE[:4]  # a palette is for one plot
+    del clustered.uns["vcc_colors"]
     pl.vcc(clustered, palette=["red", "blue"], show=False)
     assert list(clustered.uns["vcc_colors"]) == ["#ff0000", "#0000ff"] * 2
 
@@ -211,11 +214,12 @@ def test_axes_figure_or_nothing(clustered, monkeypatch):
 )
 def test_no_global_state_is_changed(clustered, draw, untouched):
     pl.vcc(clustered, show=False)  # stores the colors
-    before, random = dict(mpl.rcParams), np.random.get_state()[1].copy()  # noqa: NPY002
+    np.random.seed(7)  # noqa: NPY002
+    before, random = dict(mpl.rcParams), np.random.get_state()  # noqa: NPY002
     with untouched(clustered):
         assert isinstance(draw(clustered, return_fig=True), Figure)
     assert dict(mpl.rcParams) == before
-    assert np.array_equal(random, np.random.get_state()[1])  # noqa: NPY002
+    np.testing.assert_equal(np.random.get_state(), random)  # noqa: NPY002
 
 
 # ------------------------------------------------------------------------------------------------- the other plots
@@ -379,3 +383,42 @@ def test_more_categories_than_colors():
 def test_bad_arguments_are_named(clustered, untouched, draw, message):
     with untouched(clustered), pytest.raises(ValueError, match=message):
         draw(clustered)
+
+
+def with_one_dimension(adata):
+    adata.obsm["X_vcc"] = adata.obsm["X_vcc"][:, :1]
+
+
+def with_a_single_cell(adata):
+    adata.obs["vcc"] = adata.obs["vcc"].cat.add_categories(["one"])
+    adata.obs.loc[adata.obs_names[0], "vcc"] = "one"
+
+
+def without_places(adata):
+    adata.obsm["X_vcc"][(adata.obs["vcc"] == "3").to_numpy()] = np.nan
+
+
+def without_common_cells(adata):
+    adata.obs["truth"] = adata.obs["truth"].where(np.arange(240) < 100)
+    adata.obs["vcc"] = adata.obs["vcc"].where(np.arange(240) >= 100)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "draw", "message"),
+    [
+        (with_one_dimension, pl.vcc, "'vcc' has a single dimension.*latent_dim=2"),
+        (with_one_dimension, pl.stages, "'vcc' has a single dimension.*latent_dim=2"),
+        (with_a_single_cell, lambda a: pl.similarity(a, clusters=("0", "one")), "'one' has 1 cells on the map"),
+        (without_places, lambda a: pl.similarity(a, clusters=("3", "0")), "'3' has 0 cells on the map"),
+        (without_common_cells, lambda a: pl.confusion(a, "truth"), "No cell has a value in both"),
+        (None, lambda a: pl.vcc(a, ["vcc", "truth"], title=["A"]), "title has 1 entries for 2 colors"),
+        (None, lambda a: pl.vcc(a, confidence="size"), "confidence must be 'alpha', 'color' or None, found 'size'"),
+        (None, lambda a: pl.vcc(a, legend_loc="top"), "legend_loc must be"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named_before_a_figure_is_made(clustered, spoil, draw, message):
+    if spoil is not None:
+        spoil(clustered)
+    with pytest.raises(ValueError, match=message):
+        draw(clustered)
+    assert plt.get_fignums() == []

@@ -119,9 +119,10 @@ def test_empty_documents_are_counted(documents):
 
 
 def test_callers_random_state_is_left_alone(documents):
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    np.random.seed(7)  # noqa: NPY002
+    before = np.random.get_state()  # noqa: NPY002
     scvcc.pp.lsa(documents, 5, random_state=None)
-    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+    np.testing.assert_equal(np.random.get_state(), before)  # noqa: NPY002
 
 
 @pytest.mark.parametrize(
@@ -149,3 +150,27 @@ def test_missing_values_are_counted(documents):
     documents.X.data[:2] = np.nan
     with pytest.raises(ValueError, match="adata.X has 2 NaN"):
         scvcc.pp.lsa(documents, 5)
+
+
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, sp.csr_array])
+def test_stored_zeros_are_no_occurrences(documents, kind):
+    expected = scvcc.pp.lsa(documents, 5, copy=True)
+    X = kind(documents.X + np.ones(documents.shape, np.float32))
+    X.data -= 1
+    assert X.nnz == documents.n_obs * documents.n_vars
+    documents.X = X
+    scvcc.pp.lsa(documents, 5)
+    assert documents.var["idf"].to_numpy() == pytest.approx(expected.var["idf"].to_numpy())
+    assert documents.obsm["X_lsa"] == pytest.approx(expected.obsm["X_lsa"], abs=1e-4)
+    assert documents.X.nnz == X.nnz  # left as it was
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_nothing_but_zeros(kind):
+    with pytest.raises(ValueError, match="adata.X has no value other than 0"):
+        scvcc.pp.lsa(ad.AnnData(kind(np.zeros((20, 10), np.float32))), 5)
+
+
+def test_other_objects():
+    with pytest.raises(TypeError, match="adata must be an AnnData, found ndarray"):
+        scvcc.pp.lsa(np.ones((20, 10)), 5)

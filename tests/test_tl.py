@@ -190,9 +190,10 @@ def test_copy(neighbors, untouched, clustered, quick):
 
 def test_random_states_of_the_caller_are_left_alone(neighbors, quick):
     del neighbors.uns["neighbors"], neighbors.obsp["distances"], neighbors.obsp["connectivities"]
-    before = np.random.get_state()[1].copy(), torch.get_rng_state().clone()  # noqa: NPY002
+    np.random.seed(7)  # noqa: NPY002
+    before = np.random.get_state(), torch.get_rng_state().clone()  # noqa: NPY002
     scvcc.tl.vcc(neighbors, 4, random_state=None, **quick)
-    assert np.array_equal(before[0], np.random.get_state()[1])  # noqa: NPY002
+    np.testing.assert_equal(np.random.get_state(), before[0])  # noqa: NPY002
     assert torch.equal(before[1], torch.get_rng_state())
     drawn = neighbors.uns["vcc"]["params"]["random_state"]
     first = neighbors.obsm["X_vcc"].copy()
@@ -218,6 +219,31 @@ def test_round_trip_and_repeat_from_the_file(clustered, tmp_path, suffix, same, 
         scvcc.tl.vcc(again, **again.uns["vcc"]["params"], progress=False)
         assert same(everything(again)["uns"], before["uns"])
         assert same(everything(again)["obsm"], before["obsm"])
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_a_restricted_run_without_hidden_layers_is_repeated_from_the_file(clustered, tmp_path, suffix, quick):
+    scvcc.tl.vcc(clustered, 2, restrict_to=("vcc", ["1", "2"]), **{**quick, "hidden": ()})
+    getattr(clustered, f"write_{suffix}")(tmp_path / f"a.{suffix}")
+    again = getattr(ad, f"read_{suffix}")(tmp_path / f"a.{suffix}")
+    params = again.uns["vcc_R"]["params"]
+    assert params["hidden"].shape == (0,)
+    for attribute in (again.obs, again.obsm, again.uns):
+        for name in [name for name in attribute if "vcc_R" in name]:
+            del attribute[name]
+    scvcc.tl.vcc(again, **params, progress=False)
+    assert again.obs["vcc_R"].equals(clustered.obs["vcc_R"])
+    assert np.array_equal(again.obsm["X_vcc_R"], clustered.obsm["X_vcc_R"], equal_nan=True)
+
+
+def test_the_record_holds_what_was_asked_for(neighbors, quick):
+    scvcc.tl.vcc(neighbors, 4, **quick)
+    assert not {"n_neighbors", "metric"} & set(neighbors.uns["vcc"]["params"])
+    neighbors.uns["neighbors"]["params"]["n_neighbors"] = 10
+    scvcc.tl.vcc(neighbors, 4, n_neighbors=15, metric="euclidean", **quick)
+    params = neighbors.uns["vcc"]["params"]
+    assert (params["n_neighbors"], params["metric"]) == (15, "euclidean")
+    assert neighbors.uns["vcc"]["graph"]["name"] == "adata.obsp['vcc_neighbors_distances']"
 
 
 def test_runs_side_by_side_and_rerun_with_another_k(clustered, quick, same):
@@ -283,6 +309,7 @@ def test_restrict_to_uses_the_graph_between_the_chosen_cells(clustered, monkeypa
         (("none", ["0"]), "'none', which is not a column"),
         ("vcc", "must be"),
         (("vcc", []), "none given"),
+        (("vcc", 1), r"must be \(obs column, list of categories\), found \('vcc', 1\)"),
     ],
 )
 def test_bad_restrictions_are_named(clustered, untouched, restrict_to, message, quick):
@@ -376,6 +403,26 @@ def test_bad_arguments_are_named_and_nothing_is_written(blobs, untouched, argume
         scvcc.tl.vcc(blobs, **{"n_clusters": 4, **quick, **arguments})
 
 
+@pytest.mark.parametrize(
+    ("key", "spoil", "message"),
+    [
+        ("neighbors", lambda a: None, "'neighbors' is where scanpy keeps its graph"),
+        ("leiden", lambda a: a.uns.update(leiden={"params": {}}), r"overwrite adata.uns\['leiden'\].*another name"),
+        ("pca", lambda a: a.obsm.update(X_pca=a.X[:, :3]), r"key_added='pca' would overwrite adata.obsm\['X_pca'\]"),
+    ],
+)
+def test_results_of_others_are_not_overwritten(neighbors, untouched, key, spoil, message, quick):
+    spoil(neighbors)
+    with untouched(neighbors), pytest.raises(ValueError, match=message):
+        scvcc.tl.vcc(neighbors, 4, key_added=key, **quick)
+
+
+def test_a_result_without_its_record_is_replaced(clustered, quick):
+    del clustered.uns["vcc"]  # as anndata.concat does
+    scvcc.tl.vcc(clustered, 3, **quick)
+    assert clustered.obs["vcc"].nunique() == 3
+
+
 def test_too_few_cells_and_other_objects():
     with pytest.raises(ValueError, match="1 cells to cluster"):
         scvcc.tl.vcc(ad.AnnData(np.ones((1, 5), np.float32)), 2)
@@ -383,6 +430,8 @@ def test_too_few_cells_and_other_objects():
         scvcc.tl.vcc(ad.AnnData(np.ones((0, 5), np.float32)))
     with pytest.raises(TypeError, match="adata must be an AnnData, found ndarray"):
         scvcc.tl.vcc(np.ones((10, 5)))
+    with pytest.raises(TypeError, match="adata must be an AnnData, found ndarray"):
+        scvcc.tl.vcc(np.ones((10, 5)), restrict_to=("vcc", ["0"]))
 
 
 def test_raw_counts_are_pointed_out(pbmc, quick):

@@ -34,7 +34,8 @@ def train_paper(
     for epoch in range(settings.n_epochs):
         losses = stage.run_epoch(epoch, rng, monitor)
         stage.refresh(rng)
-        change = monitor.record("paper", epoch + 1, losses, labels=stage.labels())
+        steps = (epoch + 1) * steps_per_epoch(graph)
+        change = monitor.record("paper", steps, losses, labels=stage.labels())
         if change < SETTLED:
             break
     return stage.centers.detach().cpu().numpy(), stage.labels(), {"start": start}

@@ -179,6 +179,7 @@ def test_paper_objective_runs_end_to_end(blobs):
     total = history["boundary"] + history["contraction"] + history["expansion"]
     total = total + history["beta"] * np.nan_to_num(history["clustering"])
     np.testing.assert_allclose(history["total"], total, rtol=1e-5)
+    assert history["step"][0] == _paper.steps_per_epoch(graph)
     assert result.centers.shape == (4, 2)
     assert set(result.stages) == {"start"}
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 N_NEGATIVES = 5  # random pairs per point and step
+BETWEEN = 0.25  # what contraction between clusters counts, once clusters are found
 _OUT_OF_REACH = np.float32(15.0)  # e⁻¹⁵: repulsion beyond this distance is lost in rounding
 POINTS_PER_THREAD = 2_000
 _BLOCKS = 64  # partial sums over points, fixed so that they do not depend on the number of threads
@@ -82,6 +83,8 @@ class FreeCoordinates:
         Of the random pairs.
     centers
         (K, dim). With centers the clustering loss fades in and the boundary loss fades out.
+    labels
+        Cluster of each point, if known: edges between clusters then contract less.
     final_beta
         β at the last step; it rises linearly from zero.
     """
@@ -94,6 +97,7 @@ class FreeCoordinates:
     learning_rate: float
     seed: int
     centers: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    labels: np.ndarray | None = None
     final_beta: float = 0.0
     step: int = 0
     _moments: np.ndarray = field(init=False, repr=False)
@@ -103,7 +107,7 @@ class FreeCoordinates:
         self._moments = np.zeros((2, *self.H.shape), np.float32)
         self.centers = np.array(self.centers, dtype=np.float64)
         self._frequencies = np.full(len(self.centers), len(self.H) / max(len(self.centers), 1))
-        self._boundary, self._contraction = _edge_strengths(self.graph)
+        self._boundary, self._contraction = _edge_strengths(self.graph, self.labels)
         self._pointers = self.graph.indptr.astype(np.int64)
         self._neighbors = self.graph.indices.astype(np.int32)
 
@@ -169,11 +173,14 @@ def _threads_for(n: int) -> Iterator[None]:
         torch.set_num_threads(torch_before)
 
 
-def _edge_strengths(graph: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+def _edge_strengths(graph: sp.csr_matrix, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Shares of each stored entry in E⁻ and E⁺, times n: the loss is then a mean over edges and a sum over points."""
     minus, plus = boundary_rates(graph.data), contraction_rates(graph.data)
     n = 2 * graph.shape[0]  # every undirected edge is stored twice
-    return (n * minus / minus.sum()).astype(np.float32), (n * plus / plus.sum()).astype(np.float32)
+    minus, plus = n * minus / minus.sum(), n * plus / plus.sum()
+    if labels is not None:
+        plus[np.repeat(labels, np.diff(graph.indptr)) != labels[graph.indices]] *= BETWEEN
+    return minus.astype(np.float32), plus.astype(np.float32)
 
 
 @nb.njit(inline="always")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,13 +12,16 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.random import Generator
 
     from scvcc._graph import Matrix
 
 BLOCK = 512  # rows per forward pass outside training; always full, see `encode`
+BLOCK_NUMBERS = 2**22  # entries of the rows that are read at a time, unless one block has more
+INPUT_NOISE = 0.3  # in training, relative to the spread of the input
+NOISE_ROWS, NOISE_NUMBERS = 1024, 2**22  # at most
 
 
 class Encoder(nn.Module):
@@ -97,6 +100,54 @@ def _blocks(n: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
+# ---------------------------------------------------------------------------------------------- many rows, in parts
+
+
+def in_memory(X: Any) -> bool:
+    """Whether `X` is an array, a memory-mapped one included, or a sparse matrix."""
+    return isinstance(X, np.ndarray) or sp.issparse(X)
+
+
+def has_row_blocks(X: Any) -> bool:
+    """Whether a block of the rows of `X` can be had without reading or converting all of it.
+
+    Apart from numeric arrays and CSR matrices, these are matrices on disk that can be sliced: data sets of h5py and zarr,
+    the sparse ones of a backed AnnData.
+    """
+    if sp.issparse(X):
+        return X.format == "csr"
+    if not all(hasattr(X, name) for name in ("shape", "dtype", "__getitem__")) or hasattr(X, "iloc"):
+        return False
+    return len(X.shape) == 2 and getattr(X.dtype, "kind", None) in ("b", "i", "u", "f")
+
+
+def over_blocks(function: Callable[[Matrix], np.ndarray], X: Matrix) -> np.ndarray:
+    """What `function` gives for blocks of rows, put together; only one block is in memory at a time."""
+    whole: np.ndarray | None = None
+    for rows in _blocks(X.shape[0], _block_rows(X)):
+        part = function(X[rows])
+        if whole is None:
+            whole = np.empty((X.shape[0], *part.shape[1:]), part.dtype)
+        whole[rows] = part
+    return np.empty(0) if whole is None else whole
+
+
+def _block_rows(X: Matrix) -> int:
+    """Rows to read at a time: a multiple of the encoder's block, so that blocks do not show in the result."""
+    return BLOCK * int(np.clip(BLOCK_NUMBERS // (BLOCK * X.shape[1]), 1, 64))
+
+
+def take_rows(X: Matrix, rows: np.ndarray) -> Matrix:
+    """The rows of ascending numbers `rows`; a matrix on disk is read from its first row to its last, in blocks."""
+    if in_memory(X):
+        return X[rows]
+    size = _block_rows(X)
+    starts = np.arange(0, X.shape[0], size)
+    chosen = np.split(rows, np.searchsorted(rows, starts[1:]))
+    parts = [X[start : start + size][part - start] for start, part in zip(starts, chosen, strict=True) if len(part)]
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+
+
 class Rows:
     """Rows of a matrix as dense float32 tensors on a device.
 
@@ -143,6 +194,24 @@ def encode(encoder: Encoder, rows: Rows) -> Tensor:
 def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.device) -> list[Tensor]:
     """Random batches that cover all rows once, as index tensors on the device."""
     return list(torch.from_numpy(rng.permutation(n)).to(device).split(batch_size))
+
+
+class InputNoise:
+    """Gaussian noise for the input in training: new points then land nearer to where they belong.
+
+    Rows are drawn from a stock on the device, which needs no random generator there and costs next to nothing.
+    """
+
+    def __init__(self, encoder: Encoder, rng: Generator, size: float = INPUT_NOISE) -> None:
+        n_features = len(encoder.center)
+        n_rows = min(NOISE_ROWS, max(NOISE_NUMBERS // n_features, 1))
+        stock = size * rng.standard_normal((n_rows, n_features), dtype=np.float32)
+        self._stock = torch.from_numpy(stock).to(encoder.center.device) * encoder.scale
+        self._rng = rng
+
+    def __call__(self, x: Tensor) -> Tensor:
+        index = torch.from_numpy(self._rng.integers(len(self._stock), size=len(x)))
+        return x + self._stock[index.to(x.device)]
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
 from scvcc import _labels, _losses, _sampling
-from scvcc._encoder import Encoder, Rows, adamw, encode, has_fast_bfloat16, set_rate, shuffled_batches
-from scvcc._settings import GAMMA, MAP_EPOCHS, SETTLED, WEIGHT_DECAY, weighted_total
+from scvcc._encoder import Encoder, InputNoise, Rows, adamw, has_fast_bfloat16, set_rate, shuffled_batches
+from scvcc._settings import GAMMA, MAP_EPOCHS, WEIGHT_DECAY, weighted_total
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -36,17 +36,15 @@ def train_jointly(
 ) -> np.ndarray:
     """All four losses through the encoder, anchored to the coordinates `H`; returns the centers.
 
-    Each point is encoded once per epoch and meets its neighbors, strangers and the cluster frequencies in a bank of
-    last known embeddings. Stops early when the labels have settled.
+    Each point is encoded at most once per epoch and meets its neighbors, strangers and the cluster frequencies in a bank of
+    last known embeddings.
     """
-    if settings.n_epochs == 0:
+    if settings.joint_steps(len(rows)) == 0:
         return centers
-    joint = JointStage(encoder, rows, H, centers, graph, settings)
-    for epoch in range(settings.n_epochs):
-        losses = joint.run_epoch(epoch, rng, monitor)
-        change = monitor.record("joint", joint.step, losses, labels=joint.labels())
-        if change < SETTLED:
-            break
+    joint = JointStage(encoder, rows, H, centers, graph, settings, InputNoise(encoder, rng))
+    while joint.step < joint.total_steps:
+        losses = joint.run_epoch(rng, monitor)
+        monitor.record("joint", joint.step, losses, labels=joint.labels())
     return joint.centers.detach().cpu().numpy()
 
 
@@ -61,17 +59,18 @@ class JointStage:
         centers: np.ndarray,
         graph: sp.csr_matrix,
         settings: Settings,
+        noise: InputNoise,
     ) -> None:
-        self.encoder, self.rows, self.graph, self.settings = encoder, rows, graph, settings
+        self.encoder, self.rows, self.graph, self.settings, self.noise = encoder, rows, graph, settings, noise
         self.anchor = torch.from_numpy(H).to(rows.device)
         self.centers = torch.from_numpy(centers.astype(np.float32)).to(rows.device).requires_grad_()
-        self.bank = encode(encoder, rows)
+        self.bank = self.anchor.clone()
         self.half_precision = has_fast_bfloat16(rows.device)
         self.network_optimizer = adamw(encoder, WEIGHT_DECAY)
         self.center_optimizer = torch.optim.SGD([self.centers], lr=0.0)
         self.rates = _sampling.boundary_rates(graph.data), _sampling.contraction_rates(graph.data)
         self.strength = [self._to_device(_point_strength(graph, rates)) for rates in self.rates]
-        self.total_steps, self.step = settings.n_epochs * -(-len(rows) // settings.batch_size), 0
+        self.total_steps, self.step, self.epoch = settings.joint_steps(len(rows)), 0, 0
 
     def _to_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.rows.device)
@@ -79,12 +78,14 @@ class JointStage:
     def labels(self) -> np.ndarray:
         return _labels.nearest_center(self.bank.cpu().numpy(), self.centers.detach().cpu().numpy())
 
-    def run_epoch(self, epoch: int, rng: Generator, monitor: Monitor) -> dict[str, float]:
-        """One pass over all points; returns the mean of each loss."""
-        beta = GAMMA * (MAP_EPOCHS + epoch + 1)
+    def run_epoch(self, rng: Generator, monitor: Monitor) -> dict[str, float]:
+        """One pass over the points, or as much of it as there are steps left; returns the mean of each loss."""
+        self.epoch += 1
+        beta = GAMMA * (MAP_EPOCHS + self.epoch)
         self.draw(rng)
         sums: dict[str, Tensor] = {}
         batches = shuffled_batches(len(self.rows), self.settings.batch_size, rng, self.rows.device)
+        batches = batches[: self.total_steps - self.step]
         for batch in batches:
             terms = self._losses(batch)
             terms["total"] = weighted_total(terms, self.settings.weights, beta)
@@ -102,7 +103,7 @@ class JointStage:
             self.frequencies = _losses.soft_assignment(self.bank, self.centers).sum(dim=0)
 
     def _losses(self, batch: Tensor) -> dict[str, Tensor]:
-        H = self.encoder(self.rows[batch], half_precision=self.half_precision)  # (b, dim)
+        H = self.encoder(self.noise(self.rows[batch]), half_precision=self.half_precision)  # (b, dim)
         self.bank[batch] = H.detach()
         d_minus, d_plus = (_losses.pair_distance(H[:, None], self.bank[drawn[batch]]) for drawn in self.drawn)
         d_apart = _losses.pair_distance(H[:, None], self.bank[self.strangers[batch]])  # (b, draws)
@@ -119,7 +120,7 @@ class JointStage:
         }
 
     def _update(self, loss: Tensor) -> None:
-        rate = 0.5 * self.settings.learning_rate * (1 - self.step / self.total_steps)
+        rate = 0.1 * self.settings.learning_rate * (1 - self.step / self.total_steps)
         set_rate(self.network_optimizer, rate)
         set_rate(self.center_optimizer, rate)
         self.network_optimizer.zero_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numba as nb
@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import scipy.sparse as sp
     from numpy.random import Generator
@@ -23,6 +23,7 @@ KMEANS_ROWS = 20_000  # k-means starts look at this many rows at most
 KMEANS_STARTS = 10
 FINE_FACTORS = (2, 3, 8)  # micro-clusters per cluster
 POLISH_RESOLUTION = 0.75
+SMALLEST = 5  # points of a cluster, where the candidates leave a choice
 TIE = 0.02  # a smaller difference between two candidates' scores says nothing
 ESTIMATE_RESOLUTION = 0.5
 MICRO_CLUSTERS, MOST_CLUSTERS = 100, 40  # for an unknown number of clusters
@@ -54,10 +55,13 @@ class ClusterGraph:
         """Share of weight inside clusters less what chance would give (Reichardt & Bornholdt 2006)."""
         return float(np.trace(self.share) - resolution * np.square(self.volume).sum())
 
+    def cut(self) -> float:
+        """Share of weight between clusters."""
+        return float(1 - np.trace(self.share))
+
     def separation(self) -> float:
         """−log of the cut less log of the chance that two edge ends share a cluster: few cuts, many clusters."""
-        cut = 1 - np.trace(self.share)
-        return float(-np.log(cut + 0.01) - np.log(np.square(self.volume).sum()))
+        return float(-np.log(self.cut() + 0.01) - np.log(np.square(self.volume).sum()))
 
     def weakest_conductance(self) -> float:
         """The largest share of any cluster's weight that leaves it: low if every cluster is a community."""
@@ -87,11 +91,15 @@ class Linkage:
             return weight - self.resolution * chance
         return np.divide(weight, chance**self.power, out=np.zeros_like(weight), where=chance > 0)
 
+    def least(self, n: float) -> float:
+        """The smallest size, in points, that a cluster of `n` points is not absorbed at."""
+        return self.min_size * n if self.min_size < 1 else self.min_size
+
     def merge_chain(self, clusters: ClusterGraph) -> Iterator[np.ndarray]:
         """Greedy merges: the cluster of each original cluster after every merge, down to a single one."""
         k = len(clusters.volume)
         share, volume, size = clusters.share.copy(), clusters.volume.copy(), clusters.size.astype(float)
-        least = self.min_size * size.sum() if self.min_size < 1 else self.min_size
+        least = self.least(size.sum())
         strength = self.strength(share, volume[:, None], volume[None, :])
         np.fill_diagonal(strength, -np.inf)
         alive, parent = np.ones(k, dtype=bool), np.arange(k)
@@ -120,9 +128,9 @@ LINKAGES = (
     *(Linkage(power=power, min_size=size) for power in (1.0, 0.75, 0.5) for size in (5, 0.01)),
 )
 ESTIMATE_LINKAGES = (
-    *(Linkage(resolution=resolution, min_size=5) for resolution in (1.0, 0.5, 0.25)),
+    *(Linkage(resolution=resolution) for resolution in (1.0, 0.5, 0.25)),
     Linkage(power=0.75, min_size=0.01),
-    Linkage(power=0.5, min_size=5),
+    Linkage(power=0.5),
 )
 
 
@@ -190,6 +198,7 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
     most = max(labels.max() for labels in candidates)  # n_clusters − 1, except where many points coincide
     scored = [(labels, ClusterGraph(graph, labels)) for labels in candidates if labels.max() == most]
     balanced = [(labels, view) for labels, view in scored if not view.is_lopsided()] or scored
+    balanced = [(labels, view) for labels, view in balanced if view.size.min() >= SMALLEST] or balanced
     modularity = np.array([view.modularity(POLISH_RESOLUTION) for _, view in balanced])
     separation = np.array([view.separation() for _, view in balanced])
     conductance = np.array([view.weakest_conductance() for _, view in balanced])
@@ -203,19 +212,79 @@ def _rank(scores: np.ndarray) -> np.ndarray:
     return rankdata(np.round(scores / TIE))
 
 
-def estimate_n_clusters(H: np.ndarray, graph: sp.csr_matrix, rng: Generator) -> int:
-    """Number of clusters, 2 to 40, of the partition with the highest modularity among merges of micro-clusters."""
-    fine = ClusterGraph(
-        graph, compact(kmeans_labels(H, int(np.clip(len(H) // 10, min(len(H) // 2, 10), MICRO_CLUSTERS)), rng))
-    )
-    best, best_k = -np.inf, 2
+@dataclass(frozen=True)
+class Count:
+    """The best partition found into some number of clusters: a merge of micro-clusters."""
+
+    parent: np.ndarray  # cluster of each micro-cluster
+    score: float
+    cut: float  # share of the graph's weight between clusters
+    smallest: int  # points
+    largest: float  # share of the graph's weight at one cluster
+    eligible: bool  # no cluster is too small, none holds nearly all
+
+
+def score_counts(
+    H: np.ndarray,
+    graph: sp.csr_matrix,
+    rng: Generator,
+    *,
+    limits: tuple[int, int] = (2, MOST_CLUSTERS),
+    min_size: int = 1,
+) -> tuple[np.ndarray, dict[int, Count]]:
+    """Micro-clusters of `H`, and for each number of clusters the merge of them with the highest modularity."""
+    n_fine = np.clip(len(H) // 10, min(len(H) // 2, 10), max(MICRO_CLUSTERS, 2 * limits[1]))
+    labels = compact(kmeans_labels(H, int(n_fine), rng))
+    fine = ClusterGraph(graph, labels)
+    min_size = min(min_size, len(H) // 2)
+    best: dict[int, Count] = {}
     for linkage in ESTIMATE_LINKAGES:
-        for parent in (np.arange(len(fine.volume)), *linkage.merge_chain(fine)):
-            view = fine.merged(compact(parent))
-            k = len(view.volume)
-            if 2 <= k <= MOST_CLUSTERS and not view.is_lopsided() and view.modularity(ESTIMATE_RESOLUTION) > best:
-                best, best_k = view.modularity(ESTIMATE_RESOLUTION), k
-    return best_k
+        chain = replace(linkage, min_size=max(min_size, linkage.least(len(H)))).merge_chain(fine)
+        for parent in map(compact, (np.arange(len(fine.volume)), *chain)):
+            k = int(parent.max()) + 1
+            if limits[0] <= k <= limits[1]:
+                found = _count(fine.merged(parent), parent, min_size)
+                if k not in best or (found.eligible, found.score) > (best[k].eligible, best[k].score):
+                    best[k] = found
+    return labels, dict(sorted(best.items()))
+
+
+def _count(view: ClusterGraph, parent: np.ndarray, min_size: int) -> Count:
+    smallest, largest = int(view.size.min()), float(view.volume.max())
+    eligible = smallest >= min_size and not view.is_lopsided()
+    return Count(parent, view.modularity(ESTIMATE_RESOLUTION), view.cut(), smallest, largest, eligible)
+
+
+def best_count(counts: Mapping[int, Count]) -> int:
+    """The eligible number of clusters with the highest score; the lowest number if none is eligible."""
+    eligible = [k for k, count in counts.items() if count.eligible]
+    return max(eligible, key=lambda k: counts[k].score) if eligible else min(counts, default=2)
+
+
+def estimate_n_clusters(H: np.ndarray, graph: sp.csr_matrix, rng: Generator, min_size: int = 1) -> int:
+    """Number of clusters, 2 to 40, of the partition with the highest modularity among merges of micro-clusters."""
+    return best_count(score_counts(H, graph, rng, min_size=min_size)[1])
+
+
+def estimate_partition(H: np.ndarray, graph: sp.csr_matrix, rng: Generator, min_size: int = 1) -> np.ndarray:
+    """The choice among partitions into the estimated number of clusters; if it has too small a cluster, the merge."""
+    fine, counts = score_counts(H, graph, rng, min_size=min_size)
+    k = best_count(counts)
+    labels = choose_partition(H, graph, k, rng)
+    if k in counts and np.bincount(labels).min() < min(min_size, counts[k].smallest):
+        return counts[k].parent[fine]
+    return labels
+
+
+def drop_small_clusters(H: np.ndarray, centers: np.ndarray, min_size: int) -> np.ndarray:
+    """Centers without those of clusters below `min_size` points, smallest first; their points go to the next center."""
+    min_size = min(min_size, len(H) // 2)
+    while len(centers) > 2:
+        sizes = np.bincount(nearest_center(H, centers), minlength=len(centers))
+        if sizes.min() >= min_size:
+            break
+        centers = np.delete(centers, int(sizes.argmin()), axis=0)
+    return centers
 
 
 def polish(graph: sp.csr_matrix, labels: np.ndarray, order: np.ndarray) -> np.ndarray:

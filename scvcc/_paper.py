@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scvcc import _labels, _losses, _sampling
 from scvcc._encoder import Encoder, Rows, encode
-from scvcc._settings import GAMMA, SETTLED, WEIGHT_DECAY, weighted_total
+from scvcc._settings import GAMMA, WEIGHT_DECAY, weighted_total
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from scvcc._monitor import Monitor
     from scvcc._settings import Settings
 
-BATCH, RATE, MOMENTUM = 200, 0.01, 0.9
+EPOCHS, BATCH, RATE, MOMENTUM = 20, 200, 0.01, 0.9
+SETTLED = 1e-3  # share of labels that may still change in the last epoch
 
 
 def train_paper(
@@ -31,7 +32,7 @@ def train_paper(
     """
     start = encode(encoder, rows).cpu().numpy()
     stage = PaperStage(encoder, rows, graph, settings)
-    for epoch in range(settings.n_epochs):
+    for epoch in range(_n_epochs(settings)):
         losses = stage.run_epoch(epoch, rng, monitor)
         stage.refresh(rng)
         steps = (epoch + 1) * steps_per_epoch(graph)
@@ -39,6 +40,15 @@ def train_paper(
         if change < SETTLED:
             break
     return stage.centers.detach().cpu().numpy(), stage.labels(), {"start": start}
+
+
+def planned_steps(graph: sp.csr_matrix, settings: Settings) -> int:
+    """Steps that training takes unless the labels settle before."""
+    return _n_epochs(settings) * steps_per_epoch(graph)
+
+
+def _n_epochs(settings: Settings) -> int:
+    return EPOCHS if settings.epochs is None else settings.epochs
 
 
 def steps_per_epoch(graph: sp.csr_matrix) -> int:
@@ -68,7 +78,8 @@ class PaperStage:
             self.frequencies = _losses.soft_assignment(self.H, self.centers).sum(dim=0)
 
     def _start_centers(self, H: np.ndarray, rng: Generator) -> Tensor:
-        K = self.settings.n_clusters or _labels.estimate_n_clusters(H, self.graph, rng)
+        least = self.settings.min_cluster_size
+        K = self.settings.n_clusters or _labels.estimate_n_clusters(H, self.graph, rng, least)
         means = _labels.cluster_means(H, _labels.kmeans_labels(H, K, rng), K)
         return torch.from_numpy(means.astype(np.float32)).to(self.rows.device).requires_grad_()
 

@@ -11,9 +11,8 @@ import numpy as np
 
 GAMMA = 0.01  # β = GAMMA · epoch
 MAP_EPOCHS = 20  # the coordinates of the map count as this many epochs, so that β ends at .2
-SETTLED = 1e-3  # share of labels that may still change in the last epoch
 WEIGHT_DECAY = 5e-4
-JOINT_EPOCHS, PAPER_EPOCHS = 4, 20
+JOINT_EPOCHS, JOINT_STEPS = 4, 160  # at most
 COMPACT_WEIGHTS = {"boundary": 0.1, "contraction": 1.0, "expansion": 0.2, "clustering": 1.0}
 PAPER_WEIGHTS = {"boundary": 1.0, "contraction": 1.0, "expansion": 1.0, "clustering": 1.0}
 
@@ -23,13 +22,14 @@ class Settings:
     """What the user chose; everything else about training is a constant of the stage that uses it."""
 
     n_clusters: int | None
+    min_cluster_size: int = 10
     latent_dim: int = 2
-    hidden: tuple[int, ...] = (500, 500, 2000)
+    hidden: tuple[int, ...] = (500, 500, 500)
     objective: str = "compact"
     weights: dict[str, float] = field(default_factory=lambda: dict(COMPACT_WEIGHTS))
     epochs: int | None = None
-    batch_size: int = 256
-    learning_rate: float = 1e-3
+    batch_size: int = 128
+    learning_rate: float = 2e-3
     keep_stages: bool = False
 
     @property
@@ -37,12 +37,15 @@ class Settings:
         """Share of the repulsive half of the boundary loss; the paper's 1 inflates clusters to a radius of ln 2."""
         return 1.0 if self.objective == "paper" else 0.1
 
-    @property
-    def n_epochs(self) -> int:
-        """Epochs of end-to-end training: of the joint stage, or of all training with the paper's objective."""
+    def n_batches(self, n: int) -> int:
+        """Mini-batches in an epoch of the encoder on `n` rows."""
+        return -(-n // self.batch_size)
+
+    def joint_steps(self, n: int) -> int:
+        """Steps of the joint stage on `n` rows."""
         if self.epochs is not None:
-            return self.epochs
-        return PAPER_EPOCHS if self.objective == "paper" else JOINT_EPOCHS
+            return self.epochs * self.n_batches(n)
+        return min(JOINT_EPOCHS * self.n_batches(n), JOINT_STEPS)
 
 
 def resolve_weights(objective: str, given: Mapping[str, float] | None) -> dict[str, float]:

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
 from scvcc import _labels, _losses, _sampling
-from scvcc._coordinates import FreeCoordinates, spectral_start
-from scvcc._encoder import Encoder, Rows, adamw, encode, has_fast_bfloat16, set_rate, shuffled_batches
+from scvcc._coordinates import BETWEEN, FreeCoordinates, spectral_start
+from scvcc._encoder import Encoder, InputNoise, Rows, adamw, encode, has_fast_bfloat16, set_rate, shuffled_batches
 from scvcc._joint import train_jointly
 from scvcc._monitor import Monitor
-from scvcc._paper import steps_per_epoch, train_paper
+from scvcc._paper import planned_steps, train_paper
 from scvcc._settings import GAMMA, MAP_EPOCHS, WEIGHT_DECAY, weighted_total
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ STRUCTURE_STEPS, STRUCTURE_RATE = 200, 0.1
 STRUCTURE_DIM = (2, 32)  # least and most dimensions; between them, the number of clusters
 DIM_WHEN_UNKNOWN = 16
 GRAVITY = 0.01  # attraction between all clusters: those without a common edge would drift apart for ever
-MAP_STEPS, MAP_RATE = 250, 0.03
-ENCODER_STEPS, ENCODER_EPOCHS = 450, 2  # at least, unless the encoder is close enough before
-CLOSE_ENOUGH = 5e-4  # mean smooth-L1 error, about .03 of the map's unit: a third of a compact cluster's radius
+APART = 1.0  # where the two forces balance at the least
+MAP_STEPS, MAP_RATE = 150, 0.03
+ENCODER_STEPS, ENCODER_EPOCHS = 450, 4  # at least
+LARGE_ERROR = 0.1  # beyond, errors count by size, not by square: a rare cluster is not drawn to a common one near it
 REPORT_EVERY = 25  # steps of a coordinate stage
 
 
@@ -76,7 +77,7 @@ def train_compact(
     """
     gauge = Gauge(graph, settings, rng)
     start, structure = optimize_structure(graph, settings, gauge, rng, monitor)
-    labels = find_clusters(structure, graph, settings.n_clusters, rng)
+    labels = find_clusters(structure, graph, settings, rng)
     placed = place_clusters(structure, labels, graph, settings, rng)
     H, centers = optimize_map(placed, labels, graph, settings, gauge, rng, monitor)
     fit_encoder(encoder, rows, H, settings, rng, monitor)
@@ -134,12 +135,14 @@ def optimize_structure(
     return _principal_axes(start, settings.latent_dim), points.H
 
 
-def find_clusters(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int | None, rng: Generator) -> np.ndarray:
+def find_clusters(H: np.ndarray, graph: sp.csr_matrix, settings: Settings, rng: Generator) -> np.ndarray:
     """The partition of `H` that fits the graph best; the number of clusters is estimated if it is None."""
-    if n_clusters is None:
-        n_clusters = _labels.estimate_n_clusters(H, graph, rng)
-        logger.info("n_clusters=None: found %d clusters. Set n_clusters to choose another number.", n_clusters)
-    return _labels.choose_partition(H, graph, n_clusters, rng)
+    if settings.n_clusters is not None:
+        return _labels.choose_partition(H, graph, settings.n_clusters, rng)
+    labels = _labels.estimate_partition(H, graph, rng, settings.min_cluster_size)
+    found = int(labels.max()) + 1
+    logger.info("n_clusters=None: found %d clusters. Set n_clusters to choose another number.", found)
+    return labels
 
 
 def place_clusters(
@@ -173,8 +176,8 @@ def _cluster_forces(graph: sp.csr_matrix, labels: np.ndarray, weights: dict[str,
     pull = np.bincount(pairs, weights=edges.contraction, minlength=K * K).reshape(K, K)
     share = np.bincount(labels, minlength=K) / len(labels)
     chance = 2 * np.outer(share, share)
-    repulsion = max(weights["expansion"], 0.05) * chance
-    attraction = pull + pull.T + GRAVITY * chance
+    attraction = BETWEEN * (pull + pull.T) + GRAVITY * chance
+    repulsion = np.maximum(max(weights["expansion"], 0.05) * chance, np.expm1(APART) * attraction)
     return torch.from_numpy(np.triu(attraction, 1)), torch.from_numpy(np.triu(repulsion, 1))
 
 
@@ -200,7 +203,10 @@ def optimize_map(
     rng: Generator,
     monitor: Monitor,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates and centers of the map under all four losses."""
+    """Coordinates and centers of the map under all four losses.
+
+    Contraction between clusters counts less: two dimensions would merge clusters that were found in many.
+    """
     centers = _labels.cluster_medians(placed, labels, int(labels.max()) + 1)
     seed = int(rng.integers(2**31))
     points = FreeCoordinates(
@@ -212,6 +218,7 @@ def optimize_map(
         MAP_RATE,
         seed,
         centers,
+        labels,
         final_beta=GAMMA * MAP_EPOCHS,
     )
     while points.step < points.total_steps:
@@ -228,16 +235,18 @@ def optimize_map(
 def fit_encoder(
     encoder: Encoder, rows: Rows, H: np.ndarray, settings: Settings, rng: Generator, monitor: Monitor
 ) -> None:
-    """Teach the encoder the coordinates by regression."""
+    """Teach the encoder the coordinates by regression from noisy input."""
     target = torch.from_numpy(H).to(rows.device)
     optimizer, half = adamw(encoder, WEIGHT_DECAY), has_fast_bfloat16(rows.device)
-    total_steps, step = _encoder_steps(len(rows), settings.batch_size), 0
+    noise = InputNoise(encoder, rng)
+    total_steps, step = _encoder_steps(len(rows), settings), 0
     while step < total_steps:
         error = torch.zeros((), device=rows.device)
         batches = shuffled_batches(len(rows), settings.batch_size, rng, rows.device)[: total_steps - step]
         for batch in batches:
             set_rate(optimizer, settings.learning_rate * (1 - 0.95 * step / total_steps))
-            loss = smooth_l1_loss(encoder(rows[batch], half_precision=half), target[batch])
+            places = encoder(noise(rows[batch]), half_precision=half)
+            loss = smooth_l1_loss(places, target[batch], beta=LARGE_ERROR)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -246,16 +255,14 @@ def fit_encoder(
             monitor.advance("encoder")
         mean = float(error) / len(batches)
         monitor.record("encoder", step, {"anchor": mean, "total": mean})
-        if mean < CLOSE_ENOUGH:
-            break
 
 
-def _encoder_steps(n: int, batch_size: int) -> int:
-    return max(ENCODER_STEPS, ENCODER_EPOCHS * -(-n // batch_size))
+def _encoder_steps(n: int, settings: Settings) -> int:
+    return max(ENCODER_STEPS, ENCODER_EPOCHS * settings.n_batches(n))
 
 
 def _planned_steps(graph: sp.csr_matrix, settings: Settings) -> int:
+    n = graph.shape[0]
     if settings.objective == "paper":
-        return settings.n_epochs * steps_per_epoch(graph)
-    joint = settings.n_epochs * -(-graph.shape[0] // settings.batch_size)
-    return STRUCTURE_STEPS + MAP_STEPS + _encoder_steps(graph.shape[0], settings.batch_size) + joint
+        return planned_steps(graph, settings)
+    return STRUCTURE_STEPS + MAP_STEPS + _encoder_steps(n, settings) + settings.joint_steps(n)

@@ -79,6 +79,16 @@ def test_clustering_force_is_the_gradient_of_the_loss():
     np.testing.assert_allclose(frequencies.sum(axis=0), Q.sum(dim=0).detach(), rtol=1e-6)
 
 
+def test_contraction_between_clusters_counts_less(graph):
+    labels = np.arange(graph.shape[0]) % 3
+    (minus, plus), (same_minus, held) = _coordinates._edge_strengths(graph), _coordinates._edge_strengths(graph, labels)
+    heads = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
+    crossing = labels[heads] != labels[graph.indices]
+    np.testing.assert_array_equal(same_minus, minus)
+    np.testing.assert_allclose(held, np.where(crossing, 0.25, 1) * plus, rtol=1e-6)
+    assert 0 < crossing.mean() < 1
+
+
 def test_adam_step_equals_torch():
     rng = np.random.default_rng(0)
     H = rng.normal(size=(7, 3)).astype(np.float32)

@@ -126,6 +126,69 @@ def test_estimate_can_be_as_many_as_the_micro_clusters():
     assert _labels.estimate_n_clusters(H, graph, np.random.default_rng(0)) == 5
 
 
+@pytest.fixture(scope="module")
+def counts():
+    H, _ = make_blobs([150, 100, 60, 40, 12, 6], n_features=10, random_state=0)
+    graph = _graph.latent_graph(_graph.neighbor_distances(H, 5))
+    return H, graph
+
+
+def test_counts_equal_the_scores_of_their_partitions(counts):
+    H, graph = counts
+    fine, found = _labels.score_counts(H, graph, np.random.default_rng(0), limits=(3, 9))
+    assert list(found) == list(range(3, 10))
+    for k, count in found.items():
+        labels = count.parent[fine]
+        assert len(np.unique(labels)) == k
+        assert count.score == pytest.approx(slow_modularity(graph, labels, 0.5), abs=1e-5)
+        assert count.smallest == np.bincount(labels).min()
+        different = labels[:, None] != labels[None, :]
+        assert count.cut == pytest.approx((graph.toarray() * different).sum() / graph.sum(), abs=1e-5)
+    assert _labels.best_count(found) == max(found, key=lambda k: found[k].score) == 6
+
+
+@pytest.mark.parametrize(("min_size", "expected"), [(1, 6), (10, 5), (30, 4), (50, 3)])
+def test_no_cluster_of_an_estimated_number_is_too_small(counts, min_size, expected):
+    H, graph = counts
+    fine, found = _labels.score_counts(H, graph, np.random.default_rng(0), min_size=min_size)
+    k = _labels.estimate_n_clusters(H, graph, np.random.default_rng(0), min_size)
+    assert k == _labels.best_count(found) == expected
+    assert found[k].eligible and found[k].smallest >= min_size
+    assert not any(count.eligible for count in found.values() if count.smallest < min_size)
+    labels = _labels.estimate_partition(H, graph, np.random.default_rng(0), min_size)
+    assert np.bincount(labels).min() >= min_size and labels.max() == k - 1
+
+
+def test_a_choice_with_too_small_a_cluster_falls_back_to_the_estimate(counts, monkeypatch):
+    H, graph = counts
+    lopsided = np.minimum(np.arange(len(H)), 5)
+    monkeypatch.setattr(_labels, "choose_partition", lambda *_: lopsided)
+    assert np.array_equal(_labels.estimate_partition(H, graph, np.random.default_rng(0), 1), lopsided)
+    labels = _labels.estimate_partition(H, graph, np.random.default_rng(0), 10)
+    assert np.bincount(labels).tolist() != np.bincount(lopsided).tolist() and np.bincount(labels).min() >= 10
+
+
+def test_lopsided_numbers_are_not_chosen(counts):
+    H, graph = counts
+    view = ClusterGraph(graph, np.minimum(np.arange(len(H)), 2))
+    assert not _labels._count(view, np.arange(3), 1).eligible
+    assert _labels._count(ClusterGraph(graph, np.arange(len(H)) % 3), np.arange(3), 1).eligible
+    few = _labels.Count(np.zeros(1), 0.9, 0.0, 50, 0.99, eligible=False)
+    good = _labels.Count(np.zeros(1), 0.5, 0.0, 50, 0.4, eligible=True)
+    assert _labels.best_count({2: few, 3: good}) == 3
+    assert _labels.best_count({4: few}) == 4
+    assert _labels.best_count({}) == 2
+
+
+def test_small_clusters_give_their_points_to_the_next_center():
+    H = np.concatenate([np.zeros((30, 1)), np.full((3, 1), 4.0), np.full((20, 1), 10.0), np.full((2, 1), 12.0)])
+    centers = np.array([[0.0], [4.0], [10.0], [12.0]])
+    np.testing.assert_array_equal(_labels.drop_small_clusters(H, centers, 1), centers)
+    np.testing.assert_array_equal(_labels.drop_small_clusters(H, centers, 3), centers[:3])
+    np.testing.assert_array_equal(_labels.drop_small_clusters(H, centers, 4), centers[[0, 2]])
+    np.testing.assert_array_equal(_labels.drop_small_clusters(H, centers, 1000), centers[[0, 2]])  # never below two
+
+
 def test_kmeans_on_part_of_the_rows(blobs, monkeypatch):
     H, _, truth = blobs
     monkeypatch.setattr(_labels, "KMEANS_ROWS", 100)

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from .data import CELLS, DOCUMENTS, SETS, data_folder
 from .methods import METHODS
-from .one import FIRST, HALF, LAST, measure
+from .one import measure
 from .process import RESULTS, Rows, append, circumstances, in_process, prepare
 
 KEY = ("method", "set", "seed", "k_known", "variant")
@@ -33,7 +33,6 @@ ABLATED = ("mnist_test", "usps", "zheng", "kidney")
 WITHOUT = (("contraction",), ("expansion",), ("contraction", "expansion"), ("boundary",), ("clustering",))
 NEIGHBORS = (3, 5, 10, 15, 20, 25)
 LATENT_DIMS = (2, 10, 20, 50, 100)
-HELD_OUT = {"mnist": (FIRST, LAST), "scmixology": (HALF,), "zheng": (HALF,), "kidney": (HALF,), "baron": (HALF,)}
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,6 @@ def variants(sets: tuple[str, ...], options: list[dict[str, Any]], seeds: Seeds)
             yield from (Job("vcc", name, seed, True, variant) for seed in seeds or range(3))
 
 
-def heldout(seeds: Seeds) -> Iterator[Job]:
-    for name, splits in HELD_OUT.items():
-        for split in splits:
-            for method in ("kmeans", "leiden", "vcc"):
-                yield from (Job(method, name, seed, True, {"split": split}) for seed in seeds_of(method, seeds))
-
-
 def experiments(seeds: Seeds = None) -> dict[str, list[Job]]:
     without = [{"loss_weights": dict.fromkeys(names, 0)} for names in WITHOUT]
     return {
@@ -92,7 +84,6 @@ def experiments(seeds: Seeds = None) -> dict[str, list[Job]]:
         "neighbors": list(variants(ABLATED, [{"n_neighbors": m} for m in NEIGHBORS], seeds)),
         "latent_dim": list(variants(ABLATED[:1], [{"latent_dim": d} for d in LATENT_DIMS], seeds)),
         "curve": [Job("vcc", "mnist_test", 0, True, {"curve": True})],
-        "heldout": list(heldout(seeds)),
     }
 
 

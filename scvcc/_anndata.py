@@ -284,6 +284,7 @@ class Graph:
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     additions: Additions = field(default_factory=dict)
+    rows: np.ndarray | None = None  # numbers of its cells among those to be clustered, where it is of a part of them
 
     def restricted_to(self, cells: np.ndarray) -> Graph:
         """Return the part of the graph between the chosen cells."""
@@ -516,7 +517,7 @@ def warn_about_pieces(graph: Graph, n_clusters: int | None) -> None:
 # --------------------------------------------------------------------------------------- both, as a run needs it
 
 
-def graph_and_representation(
+def find_graph(
     adata: AnnData,
     *,
     use_rep: str | None,
@@ -528,8 +529,8 @@ def graph_and_representation(
     metric: str | None,
     own_key: str,
     seed: int,
-) -> tuple[Graph, Representation]:
-    """Find the graph and the representation that belongs to it; compute what is missing."""
+) -> tuple[Graph | None, Representation]:
+    """Find the stored graph, if there is one, and the representation that belongs to it, computed if it is missing."""
     wanted = requested_source(adata, use_rep, n_pcs, layer)
     search: dict[str, Any] = {"n_neighbors": n_neighbors, "metric": metric}
     graph = choose_graph(adata, wanted, neighbors_key=neighbors_key, obsp=obsp, own_key=own_key, **search)
@@ -542,14 +543,49 @@ def graph_and_representation(
     representation = read_representation(adata, wanted or made_on or default_source(adata), seed=seed)
     log.info("representation: %s, %d columns", representation.source, representation.X.shape[1])
     if graph is None:
-        key = own_key if _has_graph(adata, "neighbors") else "neighbors"
-        search = {"n_neighbors": n_neighbors or DEFAULT_N_NEIGHBORS, "metric": metric or DEFAULT_METRIC}
-        return build_graph(representation, seed=seed, key=key, **search), representation
+        return None, representation
     what = "its distances" if graph.mode == "distance" else "connectivities, taken as the weights of the latent graph"
     log.info("graph: stored %s (%s)", graph.name, what)
     if graph.mode == "distance" and made_on is not None and _same_source(adata, made_on, representation.source):
         check_graph_fits(graph, representation.X)
     return graph, representation
+
+
+def graph_and_representation(
+    adata: AnnData, *, own_key: str, seed: int, **request: Any
+) -> tuple[Graph, Representation]:
+    """Find the graph and the representation that belongs to it; compute what is missing."""
+    graph, representation = find_graph(adata, own_key=own_key, seed=seed, **request)
+    return graph or missing_graph(adata, representation, own_key=own_key, seed=seed, **request), representation
+
+
+def missing_graph(
+    adata: AnnData,
+    representation: Representation,
+    *,
+    n_neighbors: int | None,
+    metric: str | None,
+    own_key: str,
+    seed: int,
+    **_: Any,
+) -> Graph:
+    """Build the graph that is not there."""
+    key = own_key if _has_graph(adata, "neighbors") else "neighbors"
+    search: dict[str, Any] = {"n_neighbors": n_neighbors or DEFAULT_N_NEIGHBORS, "metric": metric or DEFAULT_METRIC}
+    return build_graph(representation, seed=seed, key=key, **search)
+
+
+def sketch_graph(rows: np.ndarray | None, distances: sp.csr_matrix, source: Source, model: VCC) -> Graph:
+    """The graph that `VCC` found, of the sketch `rows` or of all cells to be clustered; it is not kept in `adata`."""
+    n = distances.shape[0]
+    what = (
+        "all cells to be clustered" if rows is None else f"a sketch of {n} cells: the encoder is trained on these alone"
+    )
+    log.info("graph built: more cells than max_train_cells=%d, so of %s", model.max_train_cells, what)
+    made_on = {"use_rep": source.name, "n_pcs": source.n_pcs, "layer": source.layer}
+    params = {"n_neighbors": model.n_neighbors, "metric": model.metric, **made_on}
+    rows = np.arange(n) if rows is None else rows
+    return Graph(distances.astype(np.float32), "distance", "of the cells trained on", params, rows=rows)
 
 
 # ------------------------------------------------------------------------------------------- part of the cells
@@ -631,21 +667,29 @@ def write_result(
         labels = restricted.labels(adata, labels)
     categories = natsorted({label for label in labels if isinstance(label, str)})
     column = pd.Categorical(labels, categories=categories)
-    stages = {f"X_{key}_{name}": H for name, H in getattr(model, "stages_", {}).items()}
-    obsm = {name: _spread(H, cells) for name, H in {f"X_{key}": model.embedding_, **stages}.items()}
-    confidence = _spread(model.proba_.max(axis=1), cells)
-    boundary = _spread(boundary_score(graph.matrix, graph.mode), cells)
+    trained = cells if graph.rows is None else np.isin(np.arange(adata.n_obs), np.flatnonzero(cells)[graph.rows])
+    obsm = {f"X_{key}": _spread(model.embedding_, cells)}
+    obsm |= {f"X_{key}_{name}": _spread(H, trained) for name, H in getattr(model, "stages_", {}).items()}
+    confidence = _spread(model._confidence(), cells)
+    boundary = _spread(boundary_score(graph.matrix, graph.mode), trained)
     record = _record(model, graph, representation.source, params, restricted)
 
-    for part in (representation.additions, graph.additions):
-        for attribute, values in part.items():
-            getattr(adata, attribute).update(values)
+    write_additions(adata, graph, representation)
     _drop_stale(adata, key, categories, obsm)
     adata.obs[key] = column
     adata.obs[f"{key}_confidence"] = confidence
     adata.obs[f"{key}_boundary"] = boundary
+    if not np.array_equal(trained, cells):
+        adata.obs[f"{key}_trained"] = trained
     adata.obsm.update(obsm)
     adata.uns[key] = record
+
+
+def write_additions(adata: AnnData, graph: Graph, representation: Representation) -> None:
+    """Write the representation and the graph where they had to be computed."""
+    for part in (representation.additions, graph.additions):
+        for attribute, values in part.items():
+            getattr(adata, attribute).update(values)
 
 
 def _spread(values: np.ndarray, cells: np.ndarray) -> np.ndarray:
@@ -662,6 +706,10 @@ def _drop_stale(adata: AnnData, key: str, categories: list[str], obsm: Mapping[s
         same = isinstance(old.dtype, pd.CategoricalDtype) and list(old.cat.categories) == categories
         if not same:
             adata.uns.pop(f"{key}_colors", None)
+    for name in (f"{key}_stability", f"{key}_novelty", f"{key}_trained"):
+        adata.uns.pop(name, None)
+        if name in adata.obs:
+            del adata.obs[name]
     previous = adata.uns.get(key)
     for stage in previous.get("stages", []) if isinstance(previous, Mapping) else []:
         if f"X_{key}_{stage}" not in obsm:
@@ -710,6 +758,38 @@ def _storable_list(value: Sequence[Any]) -> np.ndarray | str:
     if names or all(isinstance(v, (bool, int, float, np.generic)) for v in value):
         return np.array(value)
     return json.dumps(value, default=str)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of `tl.vcc` as `adata` holds it: the cells that have a label, and the settings."""
+
+    column: pd.Series
+    cells: np.ndarray  # bool, (n,)
+    params: Mapping[str, Any]
+    request: Mapping[str, Any]
+
+    def labels(self, members: np.ndarray) -> tuple[np.ndarray, list[str]]:
+        """Clusters of some cells as numbers, and their names; they may have been renamed, merged or emptied since."""
+        found = self.column.iloc[members].cat.remove_unused_categories()
+        if len(found.cat.categories) < 2:
+            raise ValueError(f"adata.obs[{self.column.name!r}] has one cluster: at least 2 are needed.")
+        return found.cat.codes.to_numpy(np.int64), list(map(str, found.cat.categories))
+
+
+def stored_run(adata: AnnData, key: str) -> Run:
+    """Read a run back; the graph is to be found as it was then."""
+    record = adata.uns.get(key)
+    if key not in adata.obs or not isinstance(record, Mapping) or "history" not in record:
+        raise ValueError(f"adata holds no run named {key!r}: run scvcc.tl.vcc(adata, key_added={key!r}) first.")
+    params = {name: v.item() if isinstance(v, np.generic) else v for name, v in record["params"].items()}
+    column = adata.obs[key].astype("category")
+    cells = column.notna().to_numpy()
+    if "restrict_to" in params:  # the others carry the labels of another run
+        cells &= np.isfinite(np.asarray(adata.obsm[f"X_{key}"])).all(axis=1)
+    names = ("use_rep", "n_pcs", "layer", "neighbors_key", "obsp", "n_neighbors", "metric")
+    request = {**{name: params.get(name) for name in names}, "own_key": f"{key}_neighbors"}
+    return Run(column, cells, params, {**request, "seed": int(params["random_state"])})
 
 
 def result_source(adata: AnnData, key: str) -> Source:

@@ -13,20 +13,25 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from scvcc import _graph, _labels, _persist
-from scvcc._encoder import Rows, encode
+from scvcc import _graph, _labels, _novelty, _persist
+from scvcc._encoder import Rows, encode, has_row_blocks, in_memory, over_blocks, take_rows
 from scvcc._settings import Settings, resolve_weights
+from scvcc._sketch import sketch
 from scvcc._train import train
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from scvcc._encoder import Encoder
     from scvcc._graph import GraphMode, Matrix
 
 logger = logging.getLogger(__name__)
+
+VALUES: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True, "dtype": [np.float32, np.float64]}
+"""What scikit-learn makes of a matrix for the encoder and the search."""
 
 
 class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
@@ -39,6 +44,9 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     ----------
     n_clusters
         Number of clusters. None estimates it, up to 40. On very small data fewer may come out; a warning then says so.
+    min_cluster_size
+        Where the number of clusters is estimated, none of them has fewer rows than this (or than half of all rows).
+        With a given `n_clusters` it does nothing: so many clusters are made, however small.
     latent_dim
         Dimensions of the embedding.
     n_neighbors
@@ -57,7 +65,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Weights that replace the objective's own, by name: "boundary", "contraction", "expansion", "clustering".
         0 switches a loss off.
     epochs
-        Epochs of end-to-end training. None: 4 for "compact", 20 for "paper". 0 skips the joint stage of "compact".
+        Epochs of end-to-end training. None: 160 steps, at most 4 epochs, for "compact"; 20 epochs for "paper". 0 skips
+        the joint stage of "compact".
     batch_size
         Rows in a mini-batch of the encoder.
     learning_rate
@@ -67,6 +76,9 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         coordinates that the encoder learns.
     device
         "auto" takes a CUDA GPU if there is one and the CPU otherwise; or any torch device, such as "mps".
+    max_train_cells
+        Where `X` has more rows and no graph is given, train on a sketch of this many, which draws sparse regions of the
+        data more often than dense ones; then place and label all rows. None trains on all. See :doc:`/howto/large_data`.
     n_jobs
         Threads. None leaves the settings of numba and torch as they are.
     random_state
@@ -84,12 +96,14 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Centers on the map.
     n_clusters_ : int
         Number of clusters.
-    graph_ : csr_matrix of shape (n, n)
-        The latent graph.
+    trained_rows_ : ndarray of shape (m,)
+        Numbers of the rows that were trained on, ascending: all of them, or the sketch.
+    graph_ : csr_matrix of shape (m, m)
+        The latent graph of the rows that were trained on.
     history_ : dict of ndarray
         Losses, β and the share of labels that changed, with the stage and step they belong to.
     stages_ : dict of ndarray
-        Only with `keep_stages`.
+        Only with `keep_stages`: (m, latent_dim), of the rows that were trained on.
     n_features_in_ : int
         Number of features of `X`.
     device_ : str
@@ -113,23 +127,26 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         self,
         n_clusters: int | None = None,
         *,
+        min_cluster_size: int = 10,
         latent_dim: int = 2,
         n_neighbors: int = 15,
         metric: str = "euclidean",
         n_pcs: int | None = 50,
-        hidden: Sequence[int] = (500, 500, 2000),
+        hidden: Sequence[int] = (500, 500, 500),
         objective: Literal["compact", "paper"] = "compact",
         loss_weights: Mapping[str, float] | None = None,
         epochs: int | None = None,
-        batch_size: int = 256,
-        learning_rate: float = 1e-3,
+        batch_size: int = 128,
+        learning_rate: float = 2e-3,
         keep_stages: bool = False,
         device: str = "auto",
+        max_train_cells: int | None = 100_000,
         n_jobs: int | None = None,
         random_state: int | np.random.Generator | np.random.RandomState | None = 0,
         progress: bool = False,
     ) -> None:
         self.n_clusters = n_clusters
+        self.min_cluster_size = min_cluster_size
         self.latent_dim = latent_dim
         self.n_neighbors = n_neighbors
         self.metric = metric
@@ -142,6 +159,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         self.learning_rate = learning_rate
         self.keep_stages = keep_stages
         self.device = device
+        self.max_train_cells = max_train_cells
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.progress = progress
@@ -165,40 +183,112 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Returns
         -------
         The fitted estimator.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> import scvcc
+        >>> X = load_iris().data
+        >>> scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X).n_clusters_
+        3
+
+        With a graph of your own:
+
+        >>> from sklearn.neighbors import kneighbors_graph
+        >>> graph = kneighbors_graph(X, 10, mode="distance")
+        >>> scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X, graph=graph).graph_.shape
+        (150, 150)
         """
-        X = self._validated(X, reset=True)
-        settings = self._settings(X.shape[0])
-        device = resolve_device(self.device)
+        X = self._readable(X, reset=True)
+        self._settings(X.shape[0])
+        resolve_device(self.device)
         seed = _as_seed(self.random_state)
+        if graph is not None:
+            return self._fit_rows(X, None, graph, graph_mode, seed)
+        return self._fit_rows(X, *self._search(X, seed), "distance", seed)
+
+    def _fit_rows(self, X: Matrix, rows: np.ndarray | None, graph: Matrix, mode: GraphMode, seed: int) -> Self:
+        """Train on `rows` of `X` (None: all) and their graph, then place and label all rows."""
+        settings, device = self._settings(X.shape[0]), resolve_device(self.device)
         with _threads(self.n_jobs):
-            latent = self._latent_graph(X, graph, graph_mode, seed)
-            trained = train(X, latent, settings, device=device, seed=seed, progress=self.progress)
+            part = self._values(X, rows)
+            latent = self._latent_graph(part, graph, mode, seed)
+            trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
             rng = np.random.default_rng(seed)
-            labels = _labels.nearest_center(trained.H, trained.centers)
-            order = _labels.by_size(labels, len(trained.centers))
+            H = trained.H if rows is None else self._embed(X, trained.encoder)
+            centers = trained.centers
+            if self.n_clusters is None:
+                centers = _labels.drop_small_clusters(H, centers, settings.min_cluster_size)
+            labels = over_blocks(lambda block: _labels.nearest_center(block, centers), H)
+            order = _labels.by_size(labels, len(centers))
             labels = np.argsort(order)[labels]
-            centers = trained.centers[order]
-            sharpness = _labels.calibrate_sharpness(trained.H, centers, labels, latent, rng)
+            centers = centers[order]
+            trained_labels = labels if rows is None else labels[rows]
+            sharpness = _labels.calibrate_sharpness(trained.H, centers, trained_labels, latent, rng)
+            sample = _novelty.take_sample(trained.encoder, Rows(self._sample(X, part, rows, rng), device), rng)
         if self.n_clusters is not None and len(centers) < self.n_clusters:
             warnings.warn(
                 f"n_clusters={self.n_clusters}, but only {len(centers)} clusters have points: "
                 "the encoder cannot tell the others apart. Ask for fewer clusters or give it larger hidden layers.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
 
         self.encoder_, self.device_ = trained.encoder, str(device)
         self.graph_, self.history_ = latent, trained.history
-        self.embedding_, self.labels_ = trained.H, labels
+        self.trained_rows_ = np.arange(X.shape[0]) if rows is None else rows
+        self.embedding_, self.labels_ = H, labels
         self.cluster_centers_, self.n_clusters_, self.sharpness_ = centers, len(centers), sharpness
+        self.sample_ = sample
         if hasattr(self, "stages_"):
             del self.stages_  # of an earlier fit
         if self.keep_stages:
             self.stages_ = {name: H.astype(np.float32) for name, H in trained.stages.items()}
         return self
 
+    def _search(self, X: Matrix, seed: int) -> tuple[np.ndarray | None, sp.csr_matrix]:
+        """The rows to train on (None: all), and the distances to their neighbors among them."""
+        n, most = X.shape[0], self.max_train_cells
+        with _threads(self.n_jobs):
+            rows = None
+            if most is not None and n > most:
+                rows = sketch(X, most, metric=self.metric, seed=seed, checked=self._checked)
+                logger.info("%d rows, more than max_train_cells=%d: training on a sketch of them.", n, most)
+            Z = _graph.search_space(self._values(X, rows), self.n_pcs, seed=seed)
+            distances = _graph.neighbor_distances(
+                Z, self.n_neighbors, metric=self.metric, seed=seed, n_jobs=self.n_jobs
+            )
+        return rows, distances
+
+    def _sample(self, X: Matrix, part: Matrix, rows: np.ndarray | None, rng: np.random.Generator) -> Matrix:
+        """Rows that stand for all, which those of a sketch do not."""
+        if rows is None:
+            return part
+        return self._values(X, np.sort(rng.choice(X.shape[0], min(_novelty.SAMPLE, X.shape[0]), replace=False)))
+
     def fit_transform(self, X: Matrix, y: None = None, **fit_params: Any) -> np.ndarray:
-        """Fit and return the embedding."""
+        """Fit and return the embedding.
+
+        Parameters
+        ----------
+        X
+            Dense or sparse, (n, d).
+        y
+            Not used.
+        **fit_params
+            `graph` and `graph_mode` of `fit`.
+
+        Returns
+        -------
+        Embedding (n, latent_dim).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> import scvcc
+        >>> scvcc.VCC(n_clusters=3, hidden=(16,)).fit_transform(load_iris().data).shape
+        (150, 2)
+        """
         return self.fit(X, y, **fit_params).embedding_
 
     def transform(self, X: Matrix) -> np.ndarray:
@@ -212,12 +302,27 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Returns
         -------
         Embedding (n, latent_dim).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> import scvcc
+        >>> X = load_iris().data
+        >>> model = scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X)
+        >>> model.transform(X[:4]).shape
+        (4, 2)
         """
         check_is_fitted(self)
-        X = self._validated(X, reset=False)
-        device = next(self.encoder_.parameters()).device
+        X = self._readable(X, reset=False)
         with _threads(self.n_jobs):
-            return encode(self.encoder_, Rows(X, device)).cpu().numpy()
+            return self._embed(X, self.encoder_)
+
+    def _embed(
+        self, X: Matrix, encoder: Encoder, finish: Callable[[np.ndarray], np.ndarray] = lambda H: H
+    ) -> np.ndarray:
+        """What `finish` makes of the embedding of each block of rows; blocks are read and checked one by one."""
+        device = encoder.center.device
+        return over_blocks(lambda block: finish(encode(encoder, Rows(self._checked(block), device)).cpu().numpy()), X)
 
     def predict(self, X: Matrix) -> np.ndarray:
         """Label rows by the nearest center on the map.
@@ -230,8 +335,20 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Returns
         -------
         Labels (n,).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> import scvcc
+        >>> X = load_iris().data
+        >>> model = scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X)
+        >>> bool((model.predict(X[:4]) == model.labels_[:4]).all())
+        True
         """
-        return _labels.nearest_center(self.transform(X), self.cluster_centers_)
+        check_is_fitted(self)
+        X = self._readable(X, reset=False)
+        with _threads(self.n_jobs):
+            return self._embed(X, self.encoder_, lambda H: _labels.nearest_center(H, self.cluster_centers_))
 
     def predict_proba(self, X: Matrix) -> np.ndarray:
         """Probability of each cluster: the soft assignment, sharpened so that it predicts the labels of neighbors.
@@ -244,8 +361,81 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Returns
         -------
         Probabilities (n, n_clusters_).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> import scvcc
+        >>> X = load_iris().data
+        >>> model = scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X)
+        >>> model.predict_proba(X[:4]).sum(axis=1).round(6).tolist()
+        [1.0, 1.0, 1.0, 1.0]
         """
-        return _labels.assignment_probabilities(self.transform(X), self.cluster_centers_, self.sharpness_)
+        check_is_fitted(self)
+        X = self._readable(X, reset=False)
+        with _threads(self.n_jobs):
+            return self._embed(X, self.encoder_, self._probabilities)
+
+    def _probabilities(self, H: np.ndarray) -> np.ndarray:
+        return _labels.assignment_probabilities(H, self.cluster_centers_, self.sharpness_)
+
+    def _confidence(self) -> np.ndarray:
+        """Probability of the label of each row of `X` in `fit`, (n,)."""
+        return over_blocks(lambda H: self._probabilities(H).max(axis=1), self.embedding_)
+
+    def novelty(self, X: Matrix) -> np.ndarray:
+        """How unlike the training rows each row is, as a percentile of the training rows themselves.
+
+        The share of training rows that lie nearer to the other training rows than this row does, in the encoder's last
+        hidden layer and measured on a sample of 2,000. Training rows are spread evenly from 0 to 1, and new rows of the
+        same kinds nearly so; rows of a kind that the model has not seen gather near 1. Probabilities cannot tell: they
+        only compare the known clusters with each other.
+
+        Parameters
+        ----------
+        X
+            Dense or sparse, with the features of the training data.
+
+        Returns
+        -------
+        Novelty (n,), from 0 to 1.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> import scvcc
+        >>> X = load_iris().data
+        >>> model = scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X)
+        >>> strange = [[30.0, 0.0, 0.0, 30.0]]  # no iris has petals of 30 cm
+        >>> float(model.novelty(strange)[0])
+        1.0
+        """
+        X = self._readable_for_novelty(X)
+        with _threads(self.n_jobs):
+            return over_blocks(lambda block: self._place_block(block)[:, -1], X)
+
+    def _place(self, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
+        """Embedding and novelty in one pass."""
+        X = self._readable_for_novelty(X)
+        with _threads(self.n_jobs):
+            both = over_blocks(self._place_block, X)
+        return np.ascontiguousarray(both[:, :-1]), both[:, -1]
+
+    def _place_block(self, block: Matrix) -> np.ndarray:
+        """Embedding, and novelty in the last column."""
+        rows = Rows(self._checked(block), self.encoder_.center.device)
+        H, Z = _novelty.embed(self.encoder_, rows, self.sample_.projection)
+        return np.column_stack([H, _novelty.novelty(self.sample_, Z)])
+
+    def _readable_for_novelty(self, X: Matrix) -> Matrix:
+        check_is_fitted(self)
+        X = self._readable(X, reset=False)
+        if self.sample_ is None:
+            raise ValueError(
+                "The model was saved by an earlier version of scvcc, without the sample of training rows that novelty "
+                "is measured against: fit and save it again."
+            )
+        return X
 
     def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
         """Write the model to one file, completely or not at all; the graph, history and stages stay behind.
@@ -257,6 +447,17 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         extra
             Further arrays (float32, float64, int64, uint8 or strings) and values (numbers, strings, lists) to keep in
             the file; `extra_` of the loaded model.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> import scvcc
+        >>> X = load_iris().data
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> model = scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X)
+        >>> with TemporaryDirectory() as folder:
+        ...     model.save(Path(folder) / "iris.safetensors")
         """
         check_is_fitted(self)
         _persist.save_model(self, path, extra)
@@ -275,14 +476,28 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Returns
         -------
         A model that transforms and predicts as the saved one does.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> import scvcc
+        >>> X = load_iris().data
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> model = scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X)
+        >>> with TemporaryDirectory() as folder:
+        ...     model.save(Path(folder) / "iris.safetensors")
+        ...     loaded = scvcc.VCC.load(Path(folder) / "iris.safetensors")
+        >>> bool((loaded.predict(X) == model.labels_).all())
+        True
         """
         return _persist.load_model(cls, path, resolve_device(device))
 
     @property
     def proba_(self) -> np.ndarray:
-        """Probabilities of the training rows, (n, n_clusters_); computed when asked for."""
+        """Probabilities of the rows of `X` in `fit`, (n, n_clusters_); computed when asked for."""
         check_is_fitted(self)
-        return _labels.assignment_probabilities(self.embedding_, self.cluster_centers_, self.sharpness_)
+        return over_blocks(self._probabilities, self.embedding_)
 
     @property
     def _n_features_out(self) -> int:
@@ -293,22 +508,33 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         tags.input_tags.sparse = True
         return tags
 
-    def _validated(self, X: Matrix, *, reset: bool) -> Matrix:
+    def _readable(self, X: Matrix, *, reset: bool) -> Matrix:
+        """`X` with its features checked; where its rows can be read in blocks, values are checked as they are read."""
+        least = 2 if reset else 1
+        if not has_row_blocks(X) or X.shape[0] < least or X.shape[1] == 0:
+            return validate_data(self, X, reset=reset, ensure_min_samples=least, **VALUES)
+        if (kind := getattr(X, "format", "csr")) != "csr":
+            raise ValueError(
+                f"X is on disk as {kind.upper()}, by columns, so that no part of its rows can be read alone: "
+                "load it into memory, or store it as CSR."
+            )
+        return validate_data(self, X, reset=reset, skip_check_array=True)
+
+    def _checked(self, X: Matrix) -> Matrix:
         """`X` as float32 or float64, finite, dense or CSR; float64 is narrowed by the encoder, batch by batch."""
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            accept_large_sparse=True,
-            dtype=[np.float32, np.float64],
-            ensure_min_samples=2 if reset else 1,
-        )
+        return check_array(X, estimator=self, input_name="X", **VALUES)
+
+    def _values(self, X: Matrix, rows: np.ndarray | None) -> Matrix:
+        """The chosen rows (None: all) in memory, checked."""
+        if rows is not None:
+            return self._checked(take_rows(X, rows))
+        return self._checked(X if in_memory(X) else X[:])
 
     def _settings(self, n: int) -> Settings:
         """The user's choices, checked."""
         if self.n_clusters is not None:
             _check_integer("n_clusters", self.n_clusters, low=2, high=n, why=f"there are {n} rows")
+        _check_integer("min_cluster_size", self.min_cluster_size, low=1)
         _check_integer("latent_dim", self.latent_dim, low=1)
         _check_integer("n_neighbors", self.n_neighbors, low=1)
         _check_integer("batch_size", self.batch_size, low=1)
@@ -322,10 +548,13 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             _check_integer("hidden", size, low=1)
         if not isinstance(self.learning_rate, numbers.Real) or not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be a number above 0, found {self.learning_rate!r}.")
+        if self.max_train_cells is not None:
+            _check_integer("max_train_cells", self.max_train_cells, low=max(self.n_neighbors + 1, self.n_clusters or 2))
         if self.n_jobs is not None and self.n_jobs != -1:
             _check_integer("n_jobs", self.n_jobs, low=1)
         return Settings(
             n_clusters=self.n_clusters,
+            min_cluster_size=self.min_cluster_size,
             latent_dim=self.latent_dim,
             hidden=tuple(self.hidden),
             objective=self.objective,
@@ -343,8 +572,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
                 Z, self.n_neighbors, metric=self.metric, seed=seed, n_jobs=self.n_jobs
             )
             return _graph.latent_graph(distances)
-        checked = _graph.check_graph(graph, X.shape[0], mode)
-        return _graph.latent_graph(checked) if mode == "distance" else _graph.symmetric_weights(checked)
+        return _graph.given_graph(graph, X.shape[0], mode)
 
 
 def resolve_device(device: str) -> torch.device:

@@ -125,6 +125,12 @@ def latent_graph(distances: sp.csr_matrix) -> sp.csr_matrix:
     return _tidy(F + F.T - F.multiply(F.T))
 
 
+def given_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
+    """The latent graph of distances, or weights, that a user gives for `n` points."""
+    checked = check_graph(graph, n, mode)
+    return latent_graph(checked) if mode == "distance" else symmetric_weights(checked)
+
+
 def _row_extremes(D: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     nearest = np.full(D.shape[0], np.inf)
     farthest = np.full(D.shape[0], -np.inf)

@@ -25,16 +25,19 @@ from safetensors.numpy import save as format_tensors
 
 from scvcc import __version__
 from scvcc._encoder import Encoder
+from scvcc._novelty import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT = 1  # raised when an older reader would go wrong
+FORMAT = 2  # raised when an older reader would go wrong
+READABLE = (1, 2)  # 1: without the sample for novelty
 HEADER_LIMIT = 1 << 20  # bytes; names of features are kept as a tensor
 FILE_LIMIT = 1 << 33
 OF_THE_MACHINE = ("device", "n_jobs", "progress")  # parameters that say nothing about the model
 DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64", "U8": "uint8"}
 EXTRA, TEXT = "extra.", "text."  # prefixes of the names of tensors
+SAMPLE = {"sample.rows": "rows", "sample.distances": "distances", "sample.projection": "projection"}
 
 Arrays = dict[str, np.ndarray]
 
@@ -44,6 +47,8 @@ def save_model(model: Any, path: str | os.PathLike[str], extra: Mapping[str, Any
     encoder = {f"encoder.{name}": value.detach().cpu().numpy() for name, value in model.encoder_.state_dict().items()}
     fitted = {"centers": model.cluster_centers_, "embedding": model.embedding_}
     fitted["labels"] = model.labels_.astype(np.int64)
+    if model.sample_ is not None:
+        fitted |= {name: getattr(model.sample_, part) for name, part in SAMPLE.items()}
     extra = dict(extra or {})
     arrays = {f"{EXTRA}{name}": value for name, value in extra.items() if isinstance(value, np.ndarray)}
     if hasattr(model, "feature_names_in_"):
@@ -94,6 +99,8 @@ def _restored(cls: Any, arrays: Arrays, meta: dict[str, Any], device: torch.devi
     model.embedding_, model.labels_ = arrays["embedding"], arrays["labels"]
     model.cluster_centers_, model.sharpness_ = arrays["centers"], sharpness
     model.n_clusters_, model.n_features_in_ = len(model.cluster_centers_), layers[0]
+    kept = {part: arrays[name] for name, part in SAMPLE.items() if name in arrays}
+    model.sample_ = Sample(**kept) if kept else None
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"]
     found = {name.removeprefix(EXTRA): value for name, value in arrays.items() if name.startswith(EXTRA)}
@@ -124,6 +131,10 @@ def _check_arrays(arrays: Arrays, layers: Any) -> None:
     for name, fan_in, fan_out in zip(names, layers, layers[1:], strict=False):
         expected[f"encoder.{name}.weight"] = (fan_out, fan_in), "float32"
         expected[f"encoder.{name}.bias"] = (fan_out,), "float32"
+    if any(name in arrays for name in SAMPLE):
+        m, dim = arrays["sample.rows"].shape
+        shapes = {"sample.rows": (m, dim), "sample.distances": (m,), "sample.projection": (layers[-2], dim)}
+        expected |= {name: (shape, "float32") for name, shape in shapes.items()}
     if "feature_names" in arrays:
         expected["feature_names"] = (layers[0],), "object"
     found = {name: (a.shape, a.dtype.name) for name, a in arrays.items() if not name.startswith(EXTRA)}
@@ -137,6 +148,10 @@ def _check_arrays(arrays: Arrays, layers: Any) -> None:
         raise ValueError(f"the labels of {n} rows do not fit {K} centers.")
     if not arrays["encoder.scale"] > 0:
         raise ValueError("the scale of the encoder is not positive.")
+    if "sample.rows" in arrays:
+        rows, distances = arrays["sample.rows"], arrays["sample.distances"]
+        if len(rows) < 2 or not rows.shape[1] or distances[0] < 0 or (np.diff(distances) < 0).any():
+            raise ValueError("its sample of training rows has too few of them, or distances out of order.")
 
 
 # ------------------------------------------------------------------------------------------------ the container
@@ -202,9 +217,9 @@ def _parse(raw: bytes) -> tuple[Arrays, dict[str, Any]]:
     if set(stored) != {"scvcc", "sha256"}:
         raise ValueError("it is a safetensors file, but not a model saved by scvcc.")
     meta = _json(stored["scvcc"])
-    if meta["format"] != FORMAT:
+    if meta["format"] not in READABLE:
         raise ValueError(
-            f"its format is {meta['format']!r:.50}, and scvcc {__version__} reads format {FORMAT}: "
+            f"its format is {meta['format']!r:.50}, and scvcc {__version__} reads formats up to {FORMAT}: "
             "update scvcc if the file comes from a newer version."
         )
     tensors = parse_tensors(raw)

@@ -153,8 +153,11 @@ def read_reference(reference: Any) -> tuple[VCC, dict[str, Any]]:
     return model, about
 
 
-def place(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> np.ndarray:
-    """Map of new cells, (n, latent_dim): their variables by name, the reference's projection, the encoder."""
+def place(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Map of new cells, (n, latent_dim), and their novelty, (n,), unless the model is too old to tell.
+
+    Their variables are found by name; then follow the reference's projection and the encoder.
+    """
     layer = about["layer"]
     if layer is not None and layer not in adata.layers:
         raise ValueError(f"The reference was trained on layer {layer!r}, which is not in adata.layers.")
@@ -165,7 +168,11 @@ def place(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> np.ndarray:
     _warn_about_values(X, about)
     fill = model.encoder_.center.cpu().numpy()
     blocks = (slice(start, start + BLOCK) for start in range(0, X.shape[0], BLOCK))
-    return np.concatenate([model.transform(_project(about, X[rows], present, fill)) for rows in blocks])
+    projected = (_project(about, X[rows], present, fill) for rows in blocks)
+    if model.sample_ is None:
+        return np.concatenate([model.transform(Z) for Z in projected]), None
+    H, novelty = zip(*(model._place(Z) for Z in projected), strict=True)
+    return np.concatenate(H), np.concatenate(novelty)
 
 
 def _aligned(adata: AnnData, names: np.ndarray) -> np.ndarray:
@@ -215,24 +222,38 @@ def _project(
 
 
 def write_query(
-    adata: AnnData, H: np.ndarray, model: VCC, about: Mapping[str, Any], *, key: str, min_confidence: float | None
+    adata: AnnData,
+    H: np.ndarray,
+    novelty: np.ndarray | None,
+    model: VCC,
+    about: Mapping[str, Any],
+    *,
+    key: str,
+    min_confidence: float | None,
+    max_novelty: float | None,
 ) -> None:
-    """Write place, label and confidence; all values are computed before the first one is set."""
+    """Write place, label, confidence and novelty; all values are computed before the first one is set."""
     codes = _labels.nearest_center(H, model.cluster_centers_)
     proba = _labels.assignment_probabilities(H, model.cluster_centers_, model.sharpness_)
     confidence = proba.max(axis=1).astype(np.float32)
     categories, colors = list(about["categories"]), list(about["colors"])
-    if min_confidence is not None:
-        codes = np.where(confidence < min_confidence, len(categories), codes)
+    if min_confidence is not None or max_novelty is not None:
+        doubtful = confidence < (0 if min_confidence is None else min_confidence)
+        if max_novelty is not None and novelty is not None:
+            doubtful |= novelty > max_novelty
+        codes = np.where(doubtful, len(categories), codes)
         categories, colors = [*categories, UNASSIGNED], [*colors, UNASSIGNED_COLOR] if colors else []
     column = pd.Categorical.from_codes(codes, categories=categories)
     obsm = {f"X_{key}": H}
-    record = {"mapped": True, "min_confidence": min_confidence, "representation": {"use_rep": about["use_rep"]}}
+    limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
+    record = {"mapped": True, **limits, "representation": {"use_rep": about["use_rep"]}}
 
     _anndata._drop_stale(adata, key, categories, obsm)
     adata.obs = adata.obs.drop(columns=f"{key}_boundary", errors="ignore")
     adata.obs[key] = column
     adata.obs[f"{key}_confidence"] = confidence
+    if novelty is not None:
+        adata.obs[f"{key}_novelty"] = novelty
     adata.obsm.update(obsm)
     adata.uns[key] = _anndata.storable(record)
     if colors:

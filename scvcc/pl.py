@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex, to_rgb, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from natsort import natsorted
 
 from scvcc import _anndata, metrics
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from scvcc._graph import Matrix
 
-__all__ = ["confusion", "history", "similarity", "stages", "vcc"]
+__all__ = ["confusion", "history", "n_clusters", "similarity", "stability", "stages", "vcc"]
 
 # Okabe-Ito's colors (black replaced), then colors chosen to stay apart for people with any color vision deficiency
 PALETTE = (
@@ -40,6 +40,7 @@ RASTERIZE_ABOVE = 10_000  # points; vector files stay small
 LABEL_SIZE = 9.0  # of names on a map, in points
 MOST_HIDDEN = 0.5  # share of a cluster that its name may cover
 FEW_CELLS = 20  # smaller clusters make no distribution
+DISSOLVED, STABLE = 0.5, 0.75  # Jaccard index, by Hennig's rule of thumb
 PAIRS = 5_000  # pairs of cells in each distribution of `similarity`
 LOSSES = ("boundary", "contraction", "expansion", "clustering", "anchor")
 
@@ -277,6 +278,140 @@ def history(
     axes[2].set_xticks(np.arange(len(order)) + 0.5, [f"{name}\n{steps[name].max()} steps" for name in order])
     axes[2].tick_params(axis="x", length=0)
     return _finish(fig, list(axes), None, show, return_fig)
+
+
+def n_clusters(
+    adata: AnnData,
+    *,
+    key: str = "vcc",
+    runners_up: int = 3,
+    show: bool | None = None,
+    return_fig: bool = False,
+) -> Plot:
+    """Plot why a number of clusters is suggested: the score of each, what it cuts, and its smallest cluster.
+
+    Needs :func:`scvcc.tl.suggest_n_clusters`. A flat top means that several numbers are about as good.
+
+    Parameters
+    ----------
+    adata
+        Annotated data with the scores.
+    key
+        Name of the result: `key_added` of :func:`scvcc.tl.suggest_n_clusters`.
+    runners_up
+        How many of the next best numbers to mark.
+    show
+        Show the figure. None does so unless `return_fig` is given.
+    return_fig
+        Return the figure.
+
+    Returns
+    -------
+    The figure with `return_fig=True`, the list of axes with `show=False`, else None.
+
+    Examples
+    --------
+    >>> import scanpy as sc
+    >>> import scvcc
+    >>> adata = sc.datasets.pbmc68k_reduced()
+    >>> table = scvcc.tl.suggest_n_clusters(adata, k_range=(2, 12), progress=False)
+    >>> fig = scvcc.pl.n_clusters(adata, return_fig=True)
+    """
+    name = f"{key}_n_clusters"
+    if name not in adata.uns:
+        raise ValueError(f"adata.uns has no {name!r}: run scvcc.tl.suggest_n_clusters(adata, key_added={key!r}) first.")
+    table, least = adata.uns[name]["table"], int(adata.uns[name]["params"]["min_cluster_size"])
+    ranked = table[table["eligible"].to_numpy(bool)].sort_values("score", ascending=False, kind="stable")
+    suggested = int(adata.uns[name]["suggested"])
+    panels = {
+        "score": "score\n(modularity)",
+        "cut": "weight between\nclusters",
+        "smallest": "cells in the\nsmallest cluster",
+    }
+    if "reproducibility" in table:
+        panels = {**panels, "reproducibility": "reproducibility\n(ARI of parts)"}
+    fig, axes = plt.subplots(
+        len(panels),
+        1,
+        figsize=(7, 2.6 + 1.3 * len(panels)),
+        sharex=True,
+        height_ratios=(2.2, *[1] * (len(panels) - 1)),
+        layout="constrained",
+    )
+    for axis, (column, label) in zip(axes, panels.items(), strict=True):
+        _draw_counts(axis, table, column)
+        axis.axvline(suggested, color=PALETTE[5], linewidth=1.2, zorder=0)
+        axis.set_ylabel(label)
+        axis.spines[["top", "right"]].set_visible(False)
+    _mark_counts(axes[0], ranked[ranked["n_clusters"] != suggested][:runners_up], ranked, suggested)
+    axes[1].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes[2].set_yscale("log")
+    axes[2].axhline(least, color="0.6", linewidth=0.8, linestyle=":")
+    axes[-1].set_xlabel("number of clusters")
+    axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    return _finish(fig, list(axes), None, show, return_fig)
+
+
+def stability(
+    adata: AnnData,
+    *,
+    key: str = "vcc",
+    dimensions: tuple[int, int] = (0, 1),
+    size: float | None = None,
+    show: bool | None = None,
+    return_fig: bool = False,
+) -> Plot:
+    """Plot how well clusters come back on parts of the cells: on the map, and cluster by cluster.
+
+    Needs :func:`scvcc.tl.stability`. On the left, cells that change company are dark. On the right there is a dot for
+    each run, at the Jaccard index of the cluster with its best match, and a line at their mean; clusters that recur are
+    in the white part.
+
+    Parameters
+    ----------
+    adata
+        Annotated data with a result and its stability.
+    key
+        Name of the result.
+    dimensions
+        The two dimensions of the map to show.
+    size
+        Area of a point of the map in square points.
+    show
+        Show the figure. None does so unless `return_fig` is given.
+    return_fig
+        Return the figure.
+
+    Returns
+    -------
+    The figure with `return_fig=True`, the list of axes with `show=False`, else None.
+
+    Examples
+    --------
+    >>> import scanpy as sc
+    >>> import scvcc
+    >>> adata = sc.datasets.pbmc68k_reduced()
+    >>> scvcc.tl.vcc(adata, n_clusters=6, hidden=(64,), progress=False)
+    >>> scvcc.tl.stability(adata, n_runs=3, progress=False)
+    >>> fig = scvcc.pl.stability(adata, return_fig=True)
+    """
+    name = f"{key}_stability"
+    if name not in adata.uns or name not in adata.obs:
+        raise ValueError(f"adata holds no stability of {key!r}: run scvcc.tl.stability(adata, key={key!r}) first.")
+    H = _map(adata, f"X_{key}", key)[:, list(_checked_dimensions(adata, key, dimensions))]
+    record, column = adata.uns[name], _column(adata, key)
+    clusters = record["clusters"]
+    height = max(4.2, 0.9 + 0.3 * len(clusters))
+    fig, (left, right) = plt.subplots(1, 2, figsize=(10, height), width_ratios=(1.1, 1), layout="constrained")
+    shown = Column(name, adata.obs[name].to_numpy(dtype=float), None)
+    _scatter(left, H, shown, size=size, limits=(0, 1))
+    _dress(left, H, key.upper(), dimensions, frameon=True)
+    left.set_title("stability of cells")
+    _settle(fig)
+    _write_labels(left, H, column, beside=True)
+    _draw_recurrence(right, clusters, np.asarray(record["runs"]), column.colors or {})
+    right.set_title("stability of clusters")
+    return _finish(fig, [left, right], None, show, return_fig)
 
 
 def similarity(
@@ -558,6 +693,7 @@ def _scatter(
     marked: np.ndarray | None = None,
     size: float | None = None,
     cmap: str = "viridis",
+    limits: tuple[float | None, float | None] = (None, None),
 ) -> None:
     placed = np.flatnonzero(np.isfinite(H).all(axis=1))
     area = float(np.clip(30_000 / max(len(placed), 1), 0.4, 14)) if size is None else size
@@ -567,7 +703,8 @@ def _scatter(
         missing, drawn = placed[~known], placed[known]
         drawn = drawn[np.argsort(column.values[drawn], kind="stable")]  # high values on top
         axis.scatter(H[missing, 0], H[missing, 1], color=MISSING_COLOR, **style)
-        points = axis.scatter(H[drawn, 0], H[drawn, 1], c=column.values[drawn], cmap=cmap, **style)
+        style = {**style, "vmin": limits[0], "vmax": limits[1], "cmap": cmap}
+        points = axis.scatter(H[drawn, 0], H[drawn, 1], c=column.values[drawn], **style)
         axis.figure.colorbar(points, ax=axis, shrink=0.6, pad=0.02).outline.set_visible(False)
     else:
         drawn = np.random.default_rng(0).permutation(placed)  # no category hides the others
@@ -712,6 +849,57 @@ def _line(axis: Axes, x: np.ndarray, y: np.ndarray, stage: np.ndarray, **style: 
         if here.any():
             axis.plot(x[here], np.asarray(y)[here], marker="." if here.sum() < 30 else "", **style)
             style.pop("label", None)
+
+
+def _draw_counts(axis: Axes, table: pd.DataFrame, column: str) -> None:
+    """Draw a column of the table over the number of clusters; numbers that are not eligible are pale."""
+    eligible = table["eligible"].to_numpy(bool)
+    axis.plot(table["n_clusters"], table[column], color="0.8", linewidth=1, zorder=1)
+    for chosen, tint in ((eligible, "0.25"), (~eligible, "0.8")):
+        axis.scatter(table["n_clusters"][chosen], table[column][chosen], s=10, color=tint, zorder=2)
+
+
+def _mark_counts(axis: Axes, others: pd.DataFrame, ranked: pd.DataFrame, suggested: int) -> None:
+    best = ranked[ranked["n_clusters"] == suggested]
+    axis.scatter(best["n_clusters"], best["score"], s=70, color=PALETTE[5], zorder=3, label=f"suggested: {suggested}")
+    if len(others):
+        names = ", ".join(map(str, others["n_clusters"]))
+        style: dict[str, Any] = {"facecolors": "none", "edgecolors": PALETTE[0], "linewidths": 1.5}
+        axis.scatter(others["n_clusters"], others["score"], s=70, zorder=3, label=f"next best: {names}", **style)
+    axis.legend(loc="best", frameon=False)
+
+
+def _draw_recurrence(axis: Axes, clusters: pd.DataFrame, runs: np.ndarray, colors: Mapping[str, str]) -> None:
+    """Draw a row of dots for each cluster, the steadiest on top, over bands for steady, doubtful and dissolved."""
+    order = np.argsort(clusters["stability"].to_numpy(), kind="stable")
+    rng = np.random.default_rng(0)
+    axis.axvspan(0, DISSOLVED, color="0.85", zorder=0)
+    axis.axvspan(DISSOLVED, STABLE, color="0.94", zorder=0)
+    names = [str(clusters.index[i]) for i in order]
+    for row, (i, name) in enumerate(zip(order, names, strict=True)):
+        values, tint = runs[:, i], colors.get(name, "0.3")
+        jitter = rng.uniform(-0.22, 0.22, size=len(values))
+        axis.scatter(values, row + jitter, s=16, color=tint, linewidths=0, alpha=0.75, zorder=2)
+        axis.plot([clusters["stability"].iloc[i]] * 2, [row - 0.36, row + 0.36], color="black", linewidth=2, zorder=3)
+    cells = clusters["n_cells"].to_numpy()[order]
+    axis.set_yticks(range(len(order)), [f"{name}  ({n:,})" for name, n in zip(names, cells, strict=True)])
+    axis.set(xlim=(0, 1.01), ylim=(-0.7, len(order) - 0.3), xlabel="Jaccard index with the best match")
+    for place, text in (
+        (DISSOLVED / 2, "dissolves"),
+        ((DISSOLVED + STABLE) / 2, "doubtful"),
+        ((STABLE + 1) / 2, "stable"),
+    ):
+        axis.annotate(
+            text,
+            (place, 0.995),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            va="top",
+            fontsize="small",
+            color="0.4",
+        )
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
 
 
 def _nearest_clusters(H: np.ndarray, labels: np.ndarray) -> tuple[int, int]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import numbers
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 
-from scvcc import _anndata, _query
-from scvcc._estimator import VCC, _as_seed, resolve_device
+from scvcc import _anndata, _explore, _graph, _query
+from scvcc._estimator import VCC, _as_seed, _check_integer, resolve_device
 
 if TYPE_CHECKING:
     import os
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator, RandomState
 
-__all__ = ["map_query", "vcc"]
+    from scvcc._graph import Matrix
+
+__all__ = ["map_query", "stability", "suggest_n_clusters", "vcc"]
+
+PART = 0.8  # share of the cells in a run on a part of them
 
 
 def vcc(
@@ -99,6 +105,8 @@ def vcc(
         Probability of that cluster.
     `adata.obs[key_added + "_boundary"]`
         Spread of the normalized distances to a cell's neighbors: a hint at borders between clusters.
+    `adata.obs[key_added + "_trained"]`
+        Only if the encoder was trained on a sketch: which cells are in it.
     `adata.obsm["X_" + key_added]`
         The map. With `keep_stages=True` also `X_{key_added}_start`, `_placed` and `_coordinates`.
     `adata.uns[key_added]`
@@ -110,6 +118,11 @@ def vcc(
         If a graph had to be built.
 
     With `restrict_to`, confidence, boundary score and map of all other cells are NaN.
+
+    Where there is no graph and more cells than `max_train_cells`, a setting of :class:`~scvcc.VCC` (100,000 unless set),
+    the encoder is trained on a sketch of that many cells and a graph of these alone, which is not kept. All cells are
+    placed and labeled; the boundary score and the stages of cells outside the sketch are NaN. A stored graph is used
+    with all its cells, unless you set `max_train_cells`. See :doc:`/howto/large_data`.
 
     Examples
     --------
@@ -128,7 +141,7 @@ def vcc(
     seed = _as_seed(random_state)
     search: dict[str, Any] = {"n_neighbors": n_neighbors, "metric": metric}
     settings = {"n_clusters": n_clusters, "device": device, **{k: v for k, v in search.items() if v is not None}}
-    model = _model({"progress": True, **settings, **kwargs, "random_state": seed})
+    model = _model({"progress": True, "n_pcs": None, **settings, **kwargs, "random_state": seed})
     restricted = None if restrict_to is None else _anndata.restriction(adata, restrict_to)
     _check(adata, model, restricted)
     if save_to is not None:
@@ -141,15 +154,18 @@ def vcc(
         "neighbors_key": neighbors_key,
         "obsp": obsp,
     }
-    own_key = f"{key_added}_neighbors"
-    graph, representation = _anndata.graph_and_representation(adata, **request, **search, own_key=own_key, seed=seed)
-    X = representation.X
-    if restricted is not None:
-        graph, X = graph.restricted_to(restricted.cells), X[restricted.cells]
+    found = {**request, **search, "own_key": f"{key_added}_neighbors", "seed": seed}
+    asked = "max_train_cells" in kwargs
+    graph, representation, X = _training_graph(adata, model, found, restricted, asked=asked)
     _anndata.warn_about_pieces(graph, n_clusters)
-    model.fit(X, graph=graph.matrix, graph_mode=graph.mode)
+    if graph.rows is None or len(graph.rows) == X.shape[0]:
+        model.fit(X, graph=graph.matrix, graph_mode=graph.mode)
+    else:
+        model._fit_rows(model._readable(X, reset=True), graph.rows, graph.matrix, graph.mode, seed)
 
     params = {**_stored_settings(model), **request, **search, "random_state": seed, "key_added": key_added}
+    if graph.rows is None:
+        params["max_train_cells"] = None  # had no effect
     if restricted is not None:
         params["restrict_to"] = [restricted.column, restricted.categories]
     extra = None
@@ -164,12 +180,221 @@ def vcc(
     return target if copy else None
 
 
+def suggest_n_clusters(
+    adata: AnnData,
+    *,
+    k_range: tuple[int, int] = (2, 40),
+    min_cluster_size: int = 10,
+    n_runs: int = 0,
+    use_rep: str | None = None,
+    n_pcs: int | None = None,
+    layer: str | None = None,
+    neighbors_key: str | None = None,
+    obsp: str | None = None,
+    n_neighbors: int | None = None,
+    metric: str | None = None,
+    key_added: str = "vcc",
+    random_state: int | Generator | RandomState | None = 0,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Score numbers of clusters, and suggest one.
+
+    The cells are laid out once, as in the first stage of :func:`~scvcc.tl.vcc`, and grouped into about a hundred small
+    clusters, which are merged along the graph in several ways. For each number of clusters the best merge is scored by
+    its modularity: the share of the graph's weight within clusters, less what chance would give. The suggestion is the
+    number that `scvcc.tl.vcc(adata)` starts from with the same graph, seed and `min_cluster_size`. No encoder is
+    trained. :func:`scvcc.pl.n_clusters` draws the table.
+
+    Parameters
+    ----------
+    adata
+        Annotated data. Written to only after all is computed.
+    k_range
+        Lowest and highest number of clusters to score.
+    min_cluster_size
+        Numbers of clusters are not suggested if a cluster has fewer cells.
+    n_runs
+        Repeat on this many random parts of the cells, 80 % of them each, to see which numbers give the same clusters
+        again. Each takes as long as a call without.
+    use_rep
+        Representation for the graph where one is built, as in :func:`~scvcc.tl.vcc`.
+    n_pcs
+        Leading columns of the representation to use.
+    layer
+        Layer to use instead of `X`.
+    neighbors_key
+        Graph made by `sc.pp.neighbors(adata, key_added=neighbors_key)`.
+    obsp
+        Name of a matrix in `adata.obsp` to use as graph.
+    n_neighbors
+        Size of the neighborhood where a graph is built.
+    metric
+        Distance where a graph is built.
+    key_added
+        Name of the result.
+    random_state
+        Seed or generator.
+    progress
+        Show a progress bar.
+
+    Returns
+    -------
+    A table with a row for each number of clusters that was reached, the better the higher its `score`:
+
+    `n_clusters`
+        The number.
+    `score`
+        Modularity at resolution 0.5.
+    `cut`
+        Share of the graph's weight between clusters.
+    `smallest`
+        Cells in the smallest cluster.
+    `largest`
+        Share of the graph's weight at the largest cluster.
+    `eligible`
+        Whether no cluster is too small and none holds nearly everything.
+    `reproducibility`
+        With `n_runs`: mean adjusted Rand index between the clusters of all cells and those of the parts.
+    `suggested`
+        True in one row: the highest score among the eligible.
+
+    Writes these fields:
+
+    `adata.uns[key_added + "_n_clusters"]`
+        The table, the suggested number and the parameters.
+    `adata.obsm["X_pca"]`, `adata.obsp["distances"]`, …
+        A PCA or a graph, if it had to be computed, as :func:`~scvcc.tl.vcc` does.
+
+    Examples
+    --------
+    >>> import scanpy as sc
+    >>> import scvcc
+    >>> adata = sc.datasets.pbmc68k_reduced()
+    >>> table = scvcc.tl.suggest_n_clusters(adata, k_range=(2, 12), progress=False)
+    >>> int(table["suggested"].sum())
+    1
+    """
+    _check_target(adata, key_added)
+    limits = _checked_range(k_range, adata.n_obs)
+    _check_integer("n_runs", n_runs, low=0)
+    seed = _as_seed(random_state)
+    search = {name: value for name, value in (("n_neighbors", n_neighbors), ("metric", metric)) if value is not None}
+    model = _model({"n_pcs": None, "min_cluster_size": min_cluster_size, **search})
+    settings = model._settings(adata.n_obs)
+    request: dict[str, Any] = {
+        "use_rep": use_rep,
+        "n_pcs": n_pcs,
+        "layer": layer,
+        "neighbors_key": neighbors_key,
+        "obsp": obsp,
+        "n_neighbors": n_neighbors,
+        "metric": metric,
+    }
+    found = {**request, "own_key": f"{key_added}_neighbors", "seed": seed}
+    graph, representation, _ = _training_graph(adata, model, found, None, asked=False)
+    latent = _graph.given_graph(graph.matrix, graph.matrix.shape[0], graph.mode)
+    columns, suggested = _explore.suggest_counts(
+        latent, settings, seed, limits=limits, n_runs=n_runs, share=PART, progress=progress
+    )
+    table = pd.DataFrame(columns)
+    table["suggested"] = table["n_clusters"] == suggested
+    params = {**request, "k_range": limits, "min_cluster_size": min_cluster_size, "n_runs": n_runs}
+    record = {"suggested": suggested, "params": {**params, "random_state": seed, "key_added": key_added}}
+
+    _anndata.write_additions(adata, graph, representation)
+    adata.uns[f"{key_added}_n_clusters"] = {**_anndata.storable(record), "table": table.copy()}
+    return table
+
+
+def stability(
+    adata: AnnData,
+    n_runs: int = 10,
+    *,
+    key: str = "vcc",
+    share: float = 0.8,
+    random_state: int | Generator | RandomState | None = 0,
+    progress: bool = True,
+    copy: bool = False,
+) -> AnnData | None:
+    """Measure how well each cluster comes back when random parts of the cells are clustered anew.
+
+    Each run takes a part of the cells and the graph between them, lays them out and divides them into as many clusters;
+    no encoder is trained. Clusters are compared by the Jaccard index: cells in both over cells in any of the two. As a
+    rule of thumb, a cluster above 0.75 is stable, and one below 0.5 dissolves :cite:p:`stability`.
+    :func:`scvcc.pl.stability` draws the result.
+
+    Parameters
+    ----------
+    adata
+        Annotated data with a result of :func:`~scvcc.tl.vcc`. Written to only after all is computed.
+    n_runs
+        Number of runs. Each takes about as long as the first half of :func:`~scvcc.tl.vcc`, without the encoder.
+    key
+        Name of the result: `key_added` of :func:`~scvcc.tl.vcc`. Renamed or merged clusters are taken as they are.
+    share
+        Share of the cells in each run.
+    random_state
+        Seed or generator.
+    progress
+        Show a progress bar.
+    copy
+        Return a copy with the result instead of writing to `adata`.
+
+    Returns
+    -------
+    None, or the copy if `copy=True`. Writes these fields:
+
+    `adata.obs[key + "_stability"]`
+        Jaccard index of the cell's cluster with the cluster that the cell falls into: mean over the runs it is in.
+    `adata.uns[key + "_stability"]`
+        `clusters`: a table with the number of cells (`n_cells`; of the sketch, where there is one), the mean over runs of the Jaccard index with the best
+        match (`stability`), and the lowest of them (`worst`). `runs`: that index by run and cluster. `params`.
+
+    Examples
+    --------
+    >>> import scanpy as sc
+    >>> import scvcc
+    >>> adata = sc.datasets.pbmc68k_reduced()
+    >>> scvcc.tl.vcc(adata, n_clusters=6, hidden=(64,), progress=False)
+    >>> scvcc.tl.stability(adata, n_runs=3, progress=False)
+    >>> adata.uns["vcc_stability"]["clusters"].shape
+    (6, 3)
+    """
+    _check_adata(adata, copy=copy)
+    _check_integer("n_runs", n_runs, low=1)
+    if isinstance(share, bool) or not isinstance(share, numbers.Real) or not 0 < share < 1:
+        raise ValueError(f"share must be a number between 0 and 1, found {share!r}.")
+    seed = _as_seed(random_state)
+    run = _anndata.stored_run(adata, key)
+    model = _model({name: value for name, value in run.params.items() if name in inspect.signature(VCC).parameters})
+    restricted = None if run.cells.all() else _anndata.Restriction(key, [], run.cells)
+    asked = run.params.get("max_train_cells") is not None
+    graph, _, X = _training_graph(adata, model, run.request, restricted, asked=asked)
+    members = np.flatnonzero(run.cells) if graph.rows is None else np.flatnonzero(run.cells)[graph.rows]
+    labels, categories = run.labels(members)
+    settings = replace(model._settings(X.shape[0]), objective="compact")
+    latent = _graph.given_graph(graph.matrix, len(members), graph.mode)
+    runs, cells = _explore.recurrence(
+        latent, labels, settings, seed, n_runs=n_runs, share=float(share), progress=progress
+    )
+    clusters = pd.DataFrame(
+        {"n_cells": np.bincount(labels), "stability": np.nanmean(runs, axis=0), "worst": np.nanmin(runs, axis=0)},
+        index=pd.Index(categories, name=key),
+    )
+    params = {"n_runs": n_runs, "share": float(share), "random_state": seed, "key": key}
+    target = adata.copy() if copy else adata
+    target.obs[f"{key}_stability"] = _anndata._spread(cells, np.isin(np.arange(adata.n_obs), members))
+    target.uns[f"{key}_stability"] = {"clusters": clusters, "runs": runs, "params": params}
+    return target if copy else None
+
+
 def map_query(
     adata: AnnData,
     reference: str | os.PathLike[str] | VCC,
     *,
     key_added: str = "vcc",
     min_confidence: float | None = None,
+    max_novelty: float | None = None,
     copy: bool = False,
 ) -> AnnData | None:
     """Label new cells and place them on the map of a reference.
@@ -187,7 +412,10 @@ def map_query(
     key_added
         Name of the result.
     min_confidence
-        Cells below this confidence, from 0 to 1, become "unassigned". None labels all cells.
+        Cells below this confidence, from 0 to 1, become "unassigned". It finds cells between known clusters.
+    max_novelty
+        Cells above this novelty, from 0 to 1, become "unassigned". It finds cells of unknown kinds. 0.99 gives up about
+        1 to 3 % of the cells that are like the reference's.
     copy
         Return a copy with the result instead of writing to `adata`.
 
@@ -197,9 +425,13 @@ def map_query(
     of them missing is an error. Writes these fields:
 
     `adata.obs[key_added]`
-        Cluster of each cell, with the categories of the reference, and "unassigned" with `min_confidence`.
+        Cluster of each cell, with the categories of the reference, and "unassigned" with `min_confidence` or
+        `max_novelty`.
     `adata.obs[key_added + "_confidence"]`
         Probability of the most likely cluster.
+    `adata.obs[key_added + "_novelty"]`
+        Share of the reference's cells that lie nearer to the others than this cell does: :meth:`scvcc.VCC.novelty`.
+        Missing where the model was saved by an earlier version.
     `adata.obsm["X_" + key_added]`
         Place on the reference's map.
     `adata.uns[key_added]`, `adata.uns[key_added + "_colors"]`
@@ -223,14 +455,57 @@ def map_query(
     (200, 2)
     """
     _check_target(adata, key_added, copy=copy)
-    number = isinstance(min_confidence, numbers.Real) and not isinstance(min_confidence, bool)
-    if min_confidence is not None and not (number and 0 <= min_confidence <= 1):
-        raise ValueError(f"min_confidence must be a number from 0 to 1 or None, found {min_confidence!r}.")
+    limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
+    for name, limit in limits.items():
+        number = isinstance(limit, numbers.Real) and not isinstance(limit, bool)
+        if limit is not None and not (number and 0 <= limit <= 1):
+            raise ValueError(f"{name} must be a number from 0 to 1 or None, found {limit!r}.")
     model, about = _query.read_reference(reference)
-    H = _query.place(adata, model, about)
+    if max_novelty is not None and model.sample_ is None:
+        raise ValueError("max_novelty needs a reference saved by this version: run scvcc.tl.vcc(..., save_to=) again.")
+    H, novelty = _query.place(adata, model, about)
     target = adata.copy() if copy else adata
-    _query.write_query(target, H, model, about, key=key_added, min_confidence=min_confidence)
+    _query.write_query(target, H, novelty, model, about, key=key_added, **limits)
     return target if copy else None
+
+
+def _training_graph(
+    adata: AnnData,
+    model: VCC,
+    found: dict[str, Any],
+    restricted: _anndata.Restriction | None,
+    *,
+    asked: bool,
+) -> tuple[_anndata.Graph, _anndata.Representation, Matrix]:
+    """The graph to train on, the representation it belongs to, and the rows of that to be clustered."""
+    graph, representation = _anndata.find_graph(adata, **found)
+    X = representation.X if restricted is None else representation.X[restricted.cells]
+    if _searches_itself(adata, graph, model, X.shape[0], asked=asked, named=found["neighbors_key"] or found["obsp"]):
+        rows, distances = model._search(X, found["seed"])
+        return _anndata.sketch_graph(rows, distances, representation.source, model), representation, X
+    graph = graph or _anndata.missing_graph(adata, representation, **found)
+    return graph if restricted is None else graph.restricted_to(restricted.cells), representation, X
+
+
+def _searches_itself(
+    adata: AnnData, graph: _anndata.Graph | None, model: VCC, n_cells: int, *, asked: bool, named: str | None
+) -> bool:
+    """Whether there are too many cells for a graph of all: `VCC` then finds one of a sketch, or of a restriction."""
+    most = model.max_train_cells
+    if most is None or graph is None:
+        return most is not None and adata.n_obs > most
+    if n_cells <= most:
+        return False
+    if asked and named is not None:
+        raise ValueError(
+            f"max_train_cells={most} asks for a graph of a sketch, but {named!r} is a graph of all {n_cells} cells: "
+            "leave one of them out."
+        )
+    if asked:
+        _anndata.log.info("graph %s is not used: max_train_cells=%d asks for one of a sketch", graph.name, most)
+    else:
+        _anndata.log.info("all %d cells of the graph are trained on: set max_train_cells to use fewer", n_cells)
+    return asked
 
 
 def _model(settings: dict[str, Any]) -> VCC:
@@ -257,14 +532,30 @@ def _check(adata: AnnData, model: VCC, restricted: _anndata.Restriction | None) 
     resolve_device(model.device)
 
 
-def _check_target(adata: AnnData, key_added: str, *, copy: bool) -> None:
-    if not isinstance(adata, AnnData):
-        raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}: for a matrix use scvcc.VCC.")
+def _check_target(adata: AnnData, key_added: str, *, copy: bool = False) -> None:
+    _check_adata(adata, copy=copy)
     if not isinstance(key_added, str) or not key_added or "/" in key_added:
         raise ValueError(f"key_added must be a name without '/', found {key_added!r}.")
     _anndata.check_key(adata, key_added)
+
+
+def _check_adata(adata: AnnData, *, copy: bool) -> None:
+    if not isinstance(adata, AnnData):
+        raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}: for a matrix use scvcc.VCC.")
     if copy and adata.isbacked:
         raise ValueError("copy=True does not work with a backed adata: load it with adata.to_memory() first.")
+
+
+def _checked_range(k_range: tuple[int, int], n_cells: int) -> tuple[int, int]:
+    """Lowest and highest number of clusters, as whole numbers from 2 to half of the cells."""
+    if isinstance(k_range, str) or not hasattr(k_range, "__len__") or len(k_range) != 2:
+        raise ValueError(f"k_range must be the lowest and the highest number of clusters, found {k_range!r}.")
+    low, high = k_range
+    _check_integer("k_range[0]", low, low=2)
+    _check_integer("k_range[1]", high, low=int(low))
+    if low > n_cells // 2:
+        raise ValueError(f"k_range starts at {low} clusters, too many for {n_cells} cells.")
+    return int(low), int(high)
 
 
 def _stored_settings(model: VCC) -> Mapping[str, Any]:

@@ -17,12 +17,23 @@ ROOT = PACKAGE.parent
 MODULES = {"tl": tl, "pl": pl, "pp": pp, "metrics": metrics}
 FUNCTIONS = {f"{name}.{f}": getattr(module, f) for name, module in MODULES.items() for f in module.__all__}
 ON_ANNDATA = [name for name in FUNCTIONS if not name.startswith("metrics.")]
-WRITERS = [name for name in FUNCTIONS if name.startswith(("tl.", "pp."))]
+WRITERS = [name for name in FUNCTIONS if name.startswith(("tl.", "pp.")) and name != "tl.suggest_n_clusters"]
 
 # imports point downward: a module may use those of its own and of lower floors
 FLOORS = [
-    {"__init__", "_settings", "_graph", "_sampling", "_losses", "_encoder", "_coordinates", "_monitor"},
-    {"_train", "_joint", "_paper", "_labels", "_persist"},
+    {
+        "__init__",
+        "_settings",
+        "_graph",
+        "_sampling",
+        "_losses",
+        "_encoder",
+        "_coordinates",
+        "_monitor",
+        "_novelty",
+        "_sketch",
+    },
+    {"_train", "_joint", "_paper", "_labels", "_persist", "_explore"},
     {"_estimator"},
     {"_anndata"},
     {"tl", "pl", "pp", "metrics", "datasets", "_query"},
@@ -112,7 +123,7 @@ def test_writers_have_copy_and_return_a_copy_or_nothing(name):
     copy = signature.parameters["copy"]
     assert copy.kind is copy.KEYWORD_ONLY and copy.default is False
     assert signature.return_annotation == "AnnData | None"
-    assert "key_added" in signature.parameters
+    assert {"key_added", "key"} & set(signature.parameters)
 
 
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if n.startswith("pl.")])
@@ -150,11 +161,33 @@ def test_docstring_of_the_estimator_names_its_parameters():
     assert documented(scvcc.VCC) == accepted(scvcc.VCC)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+def own_methods(estimator):
+    """Public methods that the class itself defines, by name; properties are described with the attributes."""
+    values = {name: inspect.getattr_static(estimator, name) for name in vars(estimator) if not name.startswith("_")}
+    return {
+        name: getattr(estimator, name)
+        for name, v in values.items()
+        if inspect.isfunction(v) or isinstance(v, classmethod)
+    }
+
+
+METHODS = {f"VCC.{name}": method for name, method in own_methods(scvcc.VCC).items()}
+
+
+def test_methods_of_the_estimator_are_found():
+    assert {"VCC.fit", "VCC.predict", "VCC.load", "VCC.save", "VCC.fit_transform"} <= set(METHODS)
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *METHODS])
 def test_docstrings_are_complete(name):
-    text = inspect.getdoc(FUNCTIONS[name])
-    assert "\nReturns\n-------\n" in text
+    text = inspect.getdoc({**FUNCTIONS, **METHODS}[name])
+    assert "\nReturns\n-------\n" in text or name == "VCC.save"
     assert "\nExamples\n--------\n" in text and ">>> " in text
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_docstrings_of_methods_name_the_parameters_in_order(name):
+    assert documented(METHODS[name]) == [argument for argument in accepted(METHODS[name]) if argument != "self"]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

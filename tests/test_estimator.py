@@ -1,5 +1,9 @@
+import logging
+import tracemalloc
 import warnings
 
+import anndata as ad
+import h5py
 import numba
 import numpy as np
 import pytest
@@ -11,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import kneighbors_graph
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from scvcc import VCC, _coordinates, _encoder, _estimator, _train
+from scvcc import VCC, _coordinates, _encoder, _estimator, _novelty, _train
 
 SMALL = {"hidden": (32,), "epochs": 1}
 
@@ -138,6 +142,7 @@ def test_sparse_input_is_never_dense_as_a_whole(monkeypatch):
 
     monkeypatch.setattr(sp.csr_matrix, "toarray", watched)
     monkeypatch.setattr(_encoder, "BLOCK", 128)
+    monkeypatch.setattr(_novelty, "BLOCK", 128)
     VCC(3, batch_size=64, n_pcs=10, **SMALL).fit(X)
     assert largest  # the sparse branch ran
     assert sum(rows == 64 for rows in largest) > 50
@@ -275,6 +280,9 @@ BAD_PARAMETERS = [
     ({"device": None}, ValueError, "device=None"),
     ({"device": "meta"}, ValueError, "device='meta'"),
     ({"random_state": -1}, ValueError, "random_state"),
+    ({"max_train_cells": 15}, ValueError, "max_train_cells must be at least 16"),  # n_neighbors=15
+    ({"max_train_cells": 20, "n_clusters": 30}, ValueError, "max_train_cells must be at least 30"),
+    ({"max_train_cells": 1e5}, TypeError, "max_train_cells"),
 ]
 
 
@@ -315,3 +323,117 @@ def test_parameters_survive_cloning():
 
 def test_feature_names_of_the_output(fitted):
     assert fitted.get_feature_names_out().tolist() == ["vcc0", "vcc1"]
+
+
+# ------------------------------------------------------------------------------------------------- many rows
+
+
+@pytest.fixture(scope="module")
+def sketched(data):
+    return VCC(3, keep_stages=True, max_train_cells=120, **SMALL).fit(data[0])
+
+
+def test_a_sketch_is_trained_on_and_all_rows_are_labeled(data, sketched):
+    X, truth = data
+    rows = sketched.trained_rows_
+    assert len(rows) == 120
+    assert sketched.graph_.shape == (120, 120)
+    assert all(H.shape == (120, 2) for H in sketched.stages_.values())
+    assert adjusted_rand_score(truth, sketched.labels_) == 1
+    assert np.bincount(sketched.labels_).tolist() == [150, 100, 50]  # sizes among all rows
+    alone = VCC(3, max_train_cells=None, **SMALL).fit(X[rows])
+    np.testing.assert_array_equal(sketched.embedding_, alone.transform(X))
+    np.testing.assert_array_equal(sketched.predict(X), sketched.labels_)
+    np.testing.assert_array_equal(sketched.predict_proba(X), sketched.proba_)
+    order = [np.abs(alone.cluster_centers_ - center).sum(axis=1).argmin() for center in sketched.cluster_centers_]
+    np.testing.assert_allclose(sketched.proba_, alone.predict_proba(X)[:, order], rtol=1e-6)
+
+
+def test_novelty_of_a_sketched_model_is_that_of_all_rows(data, sketched):
+    found = sketched.novelty(data[0])
+    assert np.quantile(found, [0.25, 0.5, 0.75]) == pytest.approx([0.25, 0.5, 0.75], abs=0.02)
+
+
+def test_few_rows_or_a_graph_are_trained_on_as_a_whole(data, fitted, caplog):
+    X = data[0]
+    assert fitted.trained_rows_.tolist() == list(range(300))
+    for limit in (300, None):
+        model = VCC(3, max_train_cells=limit, **SMALL).fit(X)
+        np.testing.assert_array_equal(model.embedding_, fitted.embedding_)
+    graph = kneighbors_graph(X, 10, mode="distance")
+    with caplog.at_level(logging.INFO, "scvcc"):
+        assert VCC(3, max_train_cells=100, **SMALL).fit(X, graph=graph).graph_.shape == (300, 300)
+    assert "sketch" not in caplog.text
+
+
+def test_a_bad_row_outside_the_sketch_is_found_before_training(data, sketched, monkeypatch):
+    monkeypatch.setattr(_estimator, "train", lambda *args, **kwargs: pytest.fail("trained"))
+    X = data[0].copy()
+    X[np.setdiff1d(np.arange(300), sketched.trained_rows_)[-1]] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        VCC(3, max_train_cells=120, **SMALL).fit(X)
+
+
+def stored_kinds(X, folder):
+    """The rows in memory, and in files that are read in parts."""
+    np.save(folder / "rows.npy", X)
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["X"] = X
+    ad.AnnData(sp.csr_matrix(X, dtype=np.float32)).write_h5ad(folder / "rows.h5ad")
+    return {
+        "csr": sp.csr_matrix(X),
+        "memmap": np.load(folder / "rows.npy", mmap_mode="r"),
+        "h5py": h5py.File(folder / "rows.h5")["X"],
+        "backed": ad.read_h5ad(folder / "rows.h5ad", backed="r").X,
+    }
+
+
+def test_rows_in_files_give_the_same_bits(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(_encoder, "BLOCK", 64)
+    monkeypatch.setattr(_encoder, "BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(_novelty, "BLOCK", 64)
+    monkeypatch.setattr(_train, "ENCODER_STEPS", 20)
+    X = np.round(np.abs(data[0])).astype(np.uint8)  # whole numbers: no kind rounds
+    kinds = stored_kinds(X, tmp_path)
+    for limit in (120, None):
+        settings = {"n_clusters": 3, "max_train_cells": limit, "hidden": (8,), "epochs": 0}
+        dense, sparse = VCC(**settings).fit(X), VCC(**settings).fit(sp.csr_matrix(X))
+        for name, rows in kinds.items():
+            model = VCC(**settings).fit(rows)
+            expected = sparse if name in ("csr", "backed") else dense
+            np.testing.assert_array_equal(model.embedding_, expected.embedding_, err_msg=name)
+            np.testing.assert_array_equal(dense.transform(rows), dense.embedding_, err_msg=name)
+            np.testing.assert_array_equal(dense.predict(rows), dense.labels_, err_msg=name)
+            np.testing.assert_array_equal(dense.predict_proba(rows), dense.proba_, err_msg=name)
+            np.testing.assert_array_equal(dense.novelty(rows), dense.novelty(X), err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A model, and many rows and few of them in all kinds."""
+    X = np.random.default_rng(0).integers(0, 4, size=(24_576, 40), dtype=np.uint8)
+    model = VCC(8, hidden=(4,), epochs=0, n_neighbors=5).fit(X[:400])
+    return model, *(stored_kinds(part, tmp_path_factory.mktemp("rows")) for part in (X, X[:4096]))
+
+
+@pytest.mark.parametrize("method", ["transform", "predict", "predict_proba", "novelty"])
+@pytest.mark.parametrize("kind", ["csr", "memmap", "h5py", "backed"])
+def test_memory_grows_by_no_more_than_the_output(large, monkeypatch, kind, method):
+    monkeypatch.setattr(_encoder, "BLOCK_NUMBERS", 1)  # 512 rows at a time
+    model, many, few = large
+    beyond = {}
+    for part in (many[kind], few[kind]):
+        getattr(model, method)(part[:600])  # imports and caches
+        tracemalloc.start()
+        found = getattr(model, method)(part)
+        beyond[part.shape[0]] = tracemalloc.get_traced_memory()[1] - found.nbytes
+        tracemalloc.stop()
+    assert beyond[24_576] < beyond[4096] + 8 * 20_480  # anndata keeps pointers to the rows; a copy has 40 bytes per row
+
+
+def test_columns_on_disk_are_refused(data, fitted, tmp_path):
+    ad.AnnData(sp.csc_matrix(data[0])).write_h5ad(tmp_path / "columns.h5ad")
+    columns = ad.read_h5ad(tmp_path / "columns.h5ad", backed="r").X
+    for use in (fitted.predict, VCC(3, **SMALL).fit):
+        with pytest.raises(ValueError, match="CSC, by columns.*store it as CSR"):
+            use(columns)

@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 
 from scvcc import VCC, _persist
 
-GOLDEN = Path(__file__).parent / "data" / "model_v1.safetensors"
+GOLDEN, GOLDEN_2 = (Path(__file__).parent / "data" / f"model_v{n}.safetensors" for n in (1, 2))
 X = make_blobs(60, n_features=5, centers=3, random_state=0)[0].astype(np.float32)
 NEW = make_blobs(700, n_features=5, centers=3, random_state=1)[0].astype(np.float32)
 
@@ -43,6 +43,8 @@ def assert_same(a, b):
         np.testing.assert_array_equal(a.transform(rows), b.transform(rows), strict=True)
         np.testing.assert_array_equal(a.predict(rows), b.predict(rows), strict=True)
         np.testing.assert_array_equal(a.predict_proba(rows), b.predict_proba(rows), strict=True)
+        if b.sample_ is not None:
+            np.testing.assert_array_equal(a.novelty(rows), b.novelty(rows), strict=True)
     assert (a.n_clusters_, a.n_features_in_, a.sharpness_) == (b.n_clusters_, b.n_features_in_, b.sharpness_)
 
 
@@ -93,6 +95,38 @@ def test_settings_of_the_machine_stay_behind(model, tmp_path):
     other.set_params(n_jobs=7, progress=True, device="cuda:3").save(tmp_path / "m")
     loaded = VCC.load(tmp_path / "m", device="cpu")
     assert (loaded.n_jobs, loaded.progress, loaded.device) == (None, False, "auto")
+
+
+def test_a_model_of_format_1_cannot_tell_novelty_but_can_be_saved_again(tmp_path):
+    model = VCC.load(GOLDEN)
+    with pytest.raises(ValueError, match="saved by an earlier version of scvcc.*fit and save it again"):
+        model.novelty(model.extra_["rows"])
+    model.save(tmp_path / "m")
+    again = VCC.load(tmp_path / "m")
+    assert again.sample_ is None
+    assert_same(model, again)
+
+
+def test_golden_file_of_format_2():
+    model = VCC.load(GOLDEN_2)
+    stored = model.extra_
+    assert model.get_params()["min_cluster_size"] == 7
+    np.testing.assert_allclose(model.transform(stored["rows"]), stored["map"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(model.predict(stored["rows"]), stored["labels"])
+    np.testing.assert_allclose(model.predict_proba(stored["rows"]), stored["proba"], atol=1e-4)
+    np.testing.assert_allclose(model.novelty(stored["rows"]), stored["novelty"], atol=1 / 50)
+    assert stored["note"] == "format 2"
+
+
+def test_sample_that_lies(file):
+    header, data = split(file.read_bytes())
+    meta, (start, stop) = meta_of(header), header["sample.distances"]["data_offsets"]
+    backwards = np.frombuffer(data[start:stop], np.float32)[::-1].tobytes()
+    assert_refused(file, signed(header, data[:start] + backwards + data[stop:], meta), "distances out of order")
+    short = {
+        name: {**header[name], "shape": [1, *header[name]["shape"][1:]]} for name in ("sample.rows", "sample.distances")
+    }
+    assert_refused(file, signed({**header, **short}, data, meta))
 
 
 def test_golden_file_of_format_1():
@@ -252,7 +286,7 @@ def test_sizes_are_checked_before_anything_is_read(tmp_path, monkeypatch):
 
 def test_newer_format(file):
     header, data = split(file.read_bytes())
-    assert_refused(file, signed(header, data, {**meta_of(header), "format": 2}), "update scvcc")
+    assert_refused(file, signed(header, data, {**meta_of(header), "format": 3}), "update scvcc")
 
 
 def test_other_safetensors_files(file):
@@ -304,7 +338,9 @@ def test_metadata_that_lies(file, change):
     assert_refused(file, signed(header, data, text))
 
 
-@pytest.mark.parametrize("name", ["embedding", "labels", "centers", "encoder.head.weight", "encoder.scale"])
+@pytest.mark.parametrize(
+    "name", ["embedding", "labels", "centers", "encoder.head.weight", "encoder.scale", *_persist.SAMPLE]
+)
 def test_arrays_that_lie(file, name):
     header, data = split(file.read_bytes())
     meta, entry = meta_of(header), header[name]

@@ -422,3 +422,62 @@ def test_what_cannot_be_drawn_is_named_before_a_figure_is_made(clustered, spoil,
     with pytest.raises(ValueError, match=message):
         draw(clustered)
     assert plt.get_fignums() == []
+
+
+# ------------------------------------------------------------------------------ number of clusters, and stability
+
+
+def table_of_counts():
+    return pd.DataFrame(
+        {
+            "n_clusters": [2, 3, 4, 5],
+            "score": [0.5, 0.8, 0.7, 0.9],
+            "cut": [0.1, 0.2, 0.25, 0.3],
+            "smallest": [90, 50, 20, 2],
+            "largest": [0.6, 0.5, 0.4, 0.4],
+            "eligible": [True, True, True, False],
+            "suggested": [False, True, False, False],
+        }
+    )
+
+
+def test_numbers_of_clusters(clustered):
+    table = table_of_counts()
+    record = {"table": table, "suggested": 3, "params": {"min_cluster_size": 10}}
+    clustered.uns["vcc_n_clusters"] = record
+    axes = pl.n_clusters(clustered, runners_up=1, show=False)
+    assert [ax.get_ylabel().split("\n")[0] for ax in axes] == ["score", "weight between", "cells in the"]
+    for ax, column in zip(axes, ("score", "cut", "smallest"), strict=True):
+        drawn = {tuple(point) for c in ax.collections[:2] for point in c.get_offsets().tolist()}
+        assert drawn == set(zip(table["n_clusters"], table[column], strict=True))
+        assert [line.get_xdata()[0] for line in ax.lines if len(set(line.get_xdata())) == 1] == [3]
+    assert axes[0].collections[2].get_offsets().tolist() == [[3, 0.8]]
+    assert axes[0].collections[3].get_offsets().tolist() == [[4, 0.7]]  # 5 scores higher but has too small a cluster
+    assert legend_names(axes[0].get_legend()) == ["suggested: 3", "next best: 4"]
+    record["table"] = table.assign(reproducibility=0.5)
+    assert len(pl.n_clusters(clustered, return_fig=True).axes) == 4
+    with pytest.raises(ValueError, match="no 'b_n_clusters': run scvcc.tl.suggest_n_clusters"):
+        pl.n_clusters(clustered, key="b")
+
+
+def test_stability(clustered):
+    with pytest.raises(ValueError, match="no stability of 'vcc': run scvcc.tl.stability"):
+        pl.stability(clustered)
+    runs = np.array([[0.9, 0.2, 0.6, 1.0], [0.8, 0.4, 0.7, np.nan]])
+    index = pd.Index(["0", "1", "2", "3"], name="vcc")
+    means = np.nanmean(runs, axis=0)
+    clusters = pd.DataFrame({"n_cells": [100, 60, 50, 30], "stability": means, "worst": 0.0}, index=index)
+    clustered.obs["vcc_stability"] = np.linspace(0, 0.5, 240)
+    clustered.uns["vcc_stability"] = {"clusters": clusters, "runs": runs, "params": {}}
+    left, right = pl.stability(clustered, show=False)
+    cells = left.collections[-1]
+    assert cells.get_clim() == (0, 1)  # comparable between data sets
+    assert sorted(cells.get_array()) == pytest.approx(np.linspace(0, 0.5, 240))
+    assert names(left) == ["0", "1", "2", "3"]
+    rows = [t.get_text() for t in right.get_yticklabels()]
+    assert rows == ["1  (60)", "2  (50)", "0  (100)", "3  (30)"]  # the steadiest on top
+    dots = [c for c in right.collections if len(c.get_offsets())]
+    assert [c.get_offsets()[0, 0] for c in dots] == [0.2, 0.6, 0.9, 1.0]
+    colors = dict(zip(index, pl._default_palette(4), strict=True))
+    assert [to_hex(c.get_facecolor()[0]) for c in dots] == [colors[name] for name in ("1", "2", "0", "3")]
+    assert [line.get_xdata()[0] for line in right.lines] == pytest.approx(means[[1, 2, 0, 3]])

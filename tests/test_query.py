@@ -10,6 +10,7 @@ import scanpy as sc
 import scipy.sparse as sp
 import torch
 from sklearn.datasets import make_blobs
+from sklearn.metrics import roc_auc_score
 
 import scvcc
 from scvcc import VCC, _anndata, _query
@@ -84,7 +85,7 @@ def test_new_cells_get_the_labels_of_their_kind(reference, query, file):
 def test_what_is_written(query, file, same, everything):
     before = everything(query)
     scvcc.tl.map_query(query, file)
-    assert set(query.obs) - set(before["obs"]) == {"vcc", "vcc_confidence"}
+    assert set(query.obs) - set(before["obs"]) == {"vcc", "vcc_confidence", "vcc_novelty"}
     assert set(query.obsm) == {"X_vcc"} and set(query.uns) == {"vcc", "vcc_colors"}
     assert query.obs["vcc"].cat.categories.tolist() == ["0", "1", "2", "3"]
     assert query.uns["vcc_colors"].tolist() == ["#ff0000", "#00ff00", "#0000ff", "#ffff00"]
@@ -111,6 +112,43 @@ def test_unassigned(query, file):
     assert (query.obs["vcc"][low] == "unassigned").all()
     assert (query.obs["vcc"][~low].astype(str) == plain.obs["vcc"][~low].astype(str)).all()
     assert len(query.uns["vcc_colors"]) == 5
+
+
+def test_cells_of_another_kind_are_novel(reference, query, file):
+    strange = query[:40].copy()
+    strange.X = np.random.default_rng(0).permuted(strange.X, axis=1)  # the same values, in the wrong genes
+    both = ad.concat([query, strange], index_unique="-")
+    scvcc.tl.map_query(both, file, max_novelty=0.8)
+    novelty = both.obs["vcc_novelty"].to_numpy()
+    assert novelty.dtype == np.float32 and ((novelty >= 0) & (novelty <= 1)).all()
+    assert roc_auc_score(np.arange(N + 40) >= N, novelty) > 0.9
+    expected = np.where(novelty > 0.8, "unassigned", scvcc.tl.map_query(both, file, copy=True).obs["vcc"].astype(str))
+    assert (both.obs["vcc"].astype(str) == expected).all()
+    assert both.uns["vcc"]["max_novelty"] == 0.8
+    loaded = VCC.load(file)
+    own = reference.obsm["X_pca"]
+    mapped = scvcc.tl.map_query(reference, file, copy=True).obs["vcc_novelty"]
+    np.testing.assert_allclose(loaded.novelty(own), mapped, atol=0.05)
+
+
+def test_both_limits_count(query, file):
+    plain = scvcc.tl.map_query(query, file, copy=True)
+    low, high = float(plain.obs["vcc_confidence"].quantile(0.2)), float(plain.obs["vcc_novelty"].quantile(0.8))
+    scvcc.tl.map_query(query, file, min_confidence=low, max_novelty=high)
+    doubtful = (plain.obs["vcc_confidence"] < low) | (plain.obs["vcc_novelty"] > high)
+    assert ((query.obs["vcc"] == "unassigned") == doubtful).all()
+    assert 0.2 < doubtful.mean() < 0.6
+
+
+def test_models_without_a_sample(query, file, untouched):
+    old = VCC.load(file)
+    old.sample_ = None  # as of format 1
+    with untouched(query), pytest.raises(ValueError, match="max_novelty needs a reference saved by this version"):
+        scvcc.tl.map_query(query, old, max_novelty=0.9)
+    query.obs["vcc_novelty"], query.obs["vcc_confidence"] = 0.5, 0.5
+    scvcc.tl.map_query(query, old)
+    assert "vcc_novelty" not in query.obs  # not one from before
+    np.testing.assert_array_equal(query.obsm["X_vcc"], scvcc.tl.map_query(query, file, copy=True).obsm["X_vcc"])
 
 
 def test_copy_leaves_the_original(query, file, untouched):
@@ -319,8 +357,9 @@ def test_references_of_the_wrong_kind(reference, query, file, tmp_path):
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, "high", True, np.nan])
 def test_min_confidence_is_checked(query, file, value):
-    with pytest.raises(ValueError, match="min_confidence"):
-        scvcc.tl.map_query(query, file, min_confidence=value)
+    for name in ("min_confidence", "max_novelty"):
+        with pytest.raises(ValueError, match=f"{name} must be a number from 0 to 1"):
+            scvcc.tl.map_query(query, file, **{name: value})
 
 
 def test_queries_that_cannot_be_read(query, file, untouched):

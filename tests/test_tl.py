@@ -440,3 +440,134 @@ def test_raw_counts_are_pointed_out(pbmc, quick):
     with pytest.warns(UserWarning, match="adata.X looks like raw counts") as caught:
         scvcc.tl.vcc(ad.AnnData(counts), 2, **quick)
     assert {warning.filename for warning in caught if "raw counts" in str(warning.message)} == {__file__}
+
+
+# -------------------------------------------------------------------------------------------- number of clusters
+
+
+def test_suggestion_is_the_number_that_vcc_finds(neighbors, pbmc, quick, caplog):
+    table = scvcc.tl.suggest_n_clusters(neighbors, progress=False)
+    scvcc.tl.vcc(neighbors, **quick)
+    assert table.loc[table["suggested"], "n_clusters"].tolist() == [neighbors.uns["vcc"]["n_clusters"]] == [4]
+    table = scvcc.tl.suggest_n_clusters(pbmc, progress=False)
+    with caplog.at_level(logging.INFO, logger="scvcc"):
+        scvcc.tl.vcc(pbmc, **quick)  # so small an encoder may lose a cluster afterwards
+    assert f"found {table.loc[table['suggested'], 'n_clusters'].item()} clusters" in caplog.text
+
+
+def test_table_of_numbers_of_clusters(neighbors, everything, same, tmp_path):
+    before = everything(neighbors)
+    table = scvcc.tl.suggest_n_clusters(neighbors, k_range=(3, 9), n_runs=1, progress=False)
+    assert table["n_clusters"].tolist() == list(range(3, 10))
+    assert table["suggested"].sum() == 1 and table.loc[table["suggested"], "n_clusters"].item() == 4
+    assert table.loc[table["suggested"], "reproducibility"].item() > 0.9
+    assert set(neighbors.uns) - set(before["uns"]) == {"vcc_n_clusters"}
+    assert all(same(everything(neighbors)[slot], before[slot]) for slot in before if slot != "uns")
+    neighbors.write_h5ad(tmp_path / "a.h5ad")
+    record = ad.read_h5ad(tmp_path / "a.h5ad").uns["vcc_n_clusters"]
+    pd.testing.assert_frame_equal(record["table"].reset_index(drop=True), table, check_index_type=False)
+    assert record["suggested"] == 4 and record["params"]["k_range"].tolist() == [3, 9]
+
+
+def test_suggestion_computes_what_is_missing_and_vcc_uses_it(blobs, quick):
+    scvcc.tl.suggest_n_clusters(blobs, k_range=(2, 6), n_neighbors=12, key_added="mine", progress=False)
+    assert blobs.uns["neighbors"]["params"]["n_neighbors"] == 12
+    graph = blobs.obsp["distances"].copy()
+    scvcc.tl.vcc(blobs, key_added="mine", **quick)
+    assert (blobs.obsp["distances"] != graph).nnz == 0
+    assert blobs.uns["mine"]["graph"]["params"]["n_neighbors"] == 12
+
+
+def test_small_clusters_are_not_suggested(neighbors, quick):
+    table = scvcc.tl.suggest_n_clusters(neighbors, min_cluster_size=70, progress=False)
+    assert (table["eligible"] <= (table["smallest"] >= 70)).all()
+    scvcc.tl.vcc(neighbors, min_cluster_size=70, **quick)
+    sizes = neighbors.obs["vcc"].value_counts()
+    assert sizes.min() >= 70 and 2 <= len(sizes) < 4
+    assert neighbors.uns["vcc"]["params"]["min_cluster_size"] == 70
+    scvcc.tl.vcc(neighbors, 4, min_cluster_size=70, **quick)  # a given number comes first
+    assert neighbors.obs["vcc"].nunique() == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k_range": 5}, "k_range must be the lowest and the highest"),
+        ({"k_range": (1, 5)}, r"k_range\[0\] must be at least 2, found 1"),
+        ({"k_range": (5, 4)}, r"k_range\[1\] must be at least 5, found 4"),
+        ({"k_range": (200, 300)}, "k_range starts at 200 clusters, too many for 240 cells"),
+        ({"n_runs": -1}, "n_runs must be at least 0"),
+        ({"min_cluster_size": 0}, "min_cluster_size must be at least 1"),
+        ({"use_rep": "nothing"}, "use_rep='nothing' is neither"),
+        ({"key_added": "a/b"}, "key_added must be a name"),
+    ],
+)
+def test_wrong_requests_for_a_suggestion(neighbors, arguments, message, untouched):
+    with untouched(neighbors), pytest.raises(ValueError, match=message):
+        scvcc.tl.suggest_n_clusters(neighbors, progress=False, **arguments)
+
+
+# ---------------------------------------------------------------------------------------------------- stability
+
+
+def test_stability_is_written(clustered, everything, same, tmp_path):
+    before = everything(clustered)
+    result = scvcc.tl.stability(clustered, 3, progress=False, copy=True)
+    assert all(same(everything(clustered)[slot], before[slot]) for slot in before)
+    scvcc.tl.stability(clustered, 3, progress=False)
+    assert same(everything(clustered)["obs"], everything(result)["obs"])
+    assert set(clustered.obs) - set(before["obs"]) == {"vcc_stability"}
+    assert set(clustered.uns) - set(before["uns"]) == {"vcc_stability"}
+    record = clustered.uns["vcc_stability"]
+    assert record["runs"].shape == (3, 4)
+    assert record["clusters"].index.tolist() == ["0", "1", "2", "3"]
+    assert record["clusters"]["n_cells"].tolist() == clustered.obs["vcc"].value_counts(sort=False).tolist()
+    np.testing.assert_allclose(record["clusters"]["stability"], record["runs"].mean(axis=0))
+    np.testing.assert_allclose(record["clusters"]["worst"], record["runs"].min(axis=0))
+    assert record["clusters"]["stability"].min() > 0.9  # the groups are apart
+    assert clustered.obs["vcc_stability"].between(0, 1).all()
+    clustered.write_h5ad(tmp_path / "a.h5ad")
+    back = ad.read_h5ad(tmp_path / "a.h5ad")
+    pd.testing.assert_frame_equal(back.uns["vcc_stability"]["clusters"], record["clusters"])
+    scvcc.tl.stability(back, 3, progress=False)  # from a file, as it was
+    assert back.obs["vcc_stability"].equals(clustered.obs["vcc_stability"])
+
+
+def test_a_cluster_made_of_two_halves_is_not_stable(clustered):
+    names = clustered.obs["vcc"].astype(str).to_numpy()
+    odd = (names == "0") & (np.arange(240) % 2 == 0)
+    clustered.obs["vcc"] = pd.Categorical(np.where(odd, "drawn by lot", names))
+    scvcc.tl.stability(clustered, 3, progress=False)
+    found = clustered.uns["vcc_stability"]["clusters"]["stability"]
+    assert found["drawn by lot"] < 0.6 and found["0"] < 0.6 and found[["1", "2"]].min() > 0.6
+    cells = clustered.obs.groupby("vcc", observed=True)["vcc_stability"].mean()
+    assert cells["drawn by lot"] < 0.6 < cells["1"]
+
+
+def test_stability_of_a_restricted_run(clustered, quick):
+    part = ("truth", ["0", "1", "2"])
+    scvcc.tl.vcc(clustered, 3, restrict_to=part, **quick)
+    scvcc.tl.stability(clustered, 2, key="vcc_R", progress=False)
+    others = (clustered.obs["truth"] == "3").to_numpy()
+    assert clustered.obs["vcc_R_stability"].isna().to_numpy().tolist() == others.tolist()
+    assert len(clustered.uns["vcc_R_stability"]["clusters"]) == 3
+
+
+def test_a_new_run_drops_the_stability_of_the_old(clustered, quick):
+    scvcc.tl.stability(clustered, 1, progress=False)
+    scvcc.tl.vcc(clustered, 3, **quick)
+    assert "vcc_stability" not in clustered.obs and "vcc_stability" not in clustered.uns
+
+
+def test_wrong_requests_for_stability(clustered, untouched):
+    merged = clustered.copy()
+    merged.obs["vcc"] = pd.Categorical(["all"] * 240)
+    with untouched(clustered):
+        for adata, arguments, message in (
+            (clustered, {"key": "other"}, "no run named 'other': run scvcc.tl.vcc"),
+            (clustered, {"n_runs": 0}, "n_runs must be at least 1"),
+            (clustered, {"share": 1.0}, "share must be a number between 0 and 1, found 1.0"),
+            (merged, {}, "has one cluster: at least 2"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                scvcc.tl.stability(adata, progress=False, **arguments)

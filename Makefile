@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 TEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 2
 ARGS ?=
 
-.PHONY: help venv demo test test-slow lint docs bench clean
+.PHONY: help venv demo test test-slow lint docs tutorials bench bench-speed clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,8 +15,10 @@ help:
 	@echo "make test       the default tests, doctests included"
 	@echo "make test-slow  the slow tests and those on real data"
 	@echo "make lint       ruff and mypy"
-	@echo "make docs       the documentation, into docs/_build/html"
+	@echo "make docs       the documentation, into docs/_build/html, and a check of its links"
+	@echo "make tutorials  run the tutorials, store their outputs (ARGS=01: one; ARGS=--quick: small, store nothing)"
 	@echo "make bench      the benchmarks (ARGS=... is passed on)"
+	@echo "make bench-speed  time and memory, and what training on a sketch costs; hours on a quiet machine"
 	@echo "make venv       only the environment, in $(VENV) (PYTHON=... chooses the interpreter)"
 	@echo "make clean      remove what these targets made, the environment included"
 
@@ -49,11 +51,21 @@ lint: $(VENV)/stamp-dev
 
 docs: $(VENV)/stamp-doc
 	MPLBACKEND=Agg $(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
+
+tutorials: $(VENV)/stamp-doc
+	$(BIN)/python tutorials/execute.py $(ARGS)
 
 bench: $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)
 	$(BIN)/python -m benchmarks.report
 
+bench-speed: $(VENV)/stamp-bench
+	$(BIN)/python -m benchmarks.profile
+	$(BIN)/python -m benchmarks.speed $(ARGS)
+	$(BIN)/python -m benchmarks.sketch
+	$(BIN)/python -m benchmarks.report
+
 clean:
-	rm -rf $(VENV) demo_output docs/_build docs/generated dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) demo_output docs/_build docs/generated docs/tutorials/*.ipynb dist .mypy_cache .pytest_cache .ruff_cache
 	find scvcc tests benchmarks tutorials -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -65,7 +65,8 @@ bibtex_reference_style = "author_year"
 html_theme = "sphinx_book_theme"
 html_title = "scvcc"
 html_static_path = ["_static"]
-html_theme_options = {"show_toc_level": 2, "use_download_button": False, "use_fullscreen_button": False}
+html_css_files = ["custom.css"]
+html_theme_options = {"show_toc_level": 2, "use_fullscreen_button": False}
 
 # References to other projects are resolved where their inventories can be fetched (SCVCC_INTERSPHINX=1), and passed
 # over where they cannot: the documentation builds offline, and names of our own are checked in either case.
@@ -90,16 +91,32 @@ if os.environ.get("SCVCC_INTERSPHINX") == "1":
 else:
     nitpick_ignore_regex.append((r"py:.*", r"(anndata|collections|os|pandas|pathlib|pd|scanpy|typing)\..*"))
 
+TUTORIALS = HERE.parent / "tutorials"
+
+
+def add_tutorials(app: Sphinx) -> None:
+    """Copy the tutorials, with their stored outputs, to where sphinx looks for pages."""
+    for notebook in TUTORIALS.glob("*.ipynb"):
+        copy = HERE / "tutorials" / notebook.name
+        if not copy.exists() or copy.read_bytes() != notebook.read_bytes():
+            copy.write_bytes(notebook.read_bytes())
+
+
 GENERATED = HERE / "benchmarks" / "generated"
 NOTHING_GENERATED = "No results are stored yet: `make bench` measures them and writes them here.\n"
 
 
 def add_benchmark_results(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Append every generated page of results to the benchmarks page."""
-    if docname != "benchmarks/index":
+    """Append the generated pages of results to the page on performance, or to that on benchmarks."""
+    if docname not in ("benchmarks/index", "performance"):
         return
-    pages = sorted(GENERATED.glob("*.md"))
-    includes = [f"```{{include}} generated/{page.name}\n:relative-images:\n```\n" for page in pages]
+    pages = [
+        page
+        for page in sorted(GENERATED.glob("*.md"))
+        if page.name.startswith("performance") == (docname == "performance")
+    ]
+    folder = "generated" if docname == "benchmarks/index" else "benchmarks/generated"
+    includes = [f"```{{include}} {folder}/{page.name}\n:relative-images:\n```\n" for page in pages]
     source[0] = "\n".join([source[0], *(includes or [NOTHING_GENERATED])])
 
 
@@ -149,6 +166,7 @@ def check_names(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
+    app.connect("builder-inited", add_tutorials)
     app.connect("source-read", check_names)
     app.connect("autodoc-process-docstring", sections_as_prose, priority=400)  # before napoleon
     app.connect("source-read", add_benchmark_results)

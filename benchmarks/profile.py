@@ -1,8 +1,8 @@
 """Where the time of a fit goes, stage by stage: `python -m benchmarks.profile mnist mnist_test ifnb --threads 2`.
 
 Each set is fitted in a process of its own, after a warm-up that compiles. The time of a stage excludes the stages it
-calls. The network's stages are also given as FLOP/s beside plain `torch.mm` of the same shapes, measured right after.
-Results go to `benchmarks/results/profile.csv`. Run it on a machine that does nothing else.
+calls. For the network's stages, `gflop` is the arithmetic per second of processor time, and `of_mm` its share of what
+plain `torch.mm` of the same shapes reaches, measured right after. Results go to `benchmarks/results/profile.csv`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import pandas as pd
 
 from .data import CELLS, data_folder, load
 from .process import RESULTS, Rows, append, circumstances, in_process, prepare
+from .speed import warm_up
 
-COLUMNS = tuple("set n stage seconds cpu_seconds share gflop_s peak_share status threads versions commit machine".split())
+COLUMNS = tuple("set n stage seconds cpu_seconds share gflop of_mm status threads versions commit machine".split())
 # stage of the table, by module and function; what no stage claims is "other"
 STAGES = {
     "_graph.search_space": "graph: search space",
@@ -100,8 +101,8 @@ def trained_flops(sizes: list[int], rows: int) -> float:
     return float(rows) * (6 * sum(weights) - 2 * weights[0])
 
 
-def plain_products(sizes: list[int], batch: int, dtype: Any, seconds: float = 1.0) -> float:
-    """FLOP/s of `torch.mm` on the products of one training step: forward, and both gradients of each layer."""
+def plain_products(sizes: list[int], batch: int, dtype: Any, seconds: float = 2.0) -> float:
+    """FLOP per second of processor time of `torch.mm` on the products of a training step: forward and both gradients."""
     import torch
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
@@ -112,14 +113,14 @@ def plain_products(sizes: list[int], batch: int, dtype: Any, seconds: float = 1.
         x, w, g = matrix(batch, a), matrix(b, a), matrix(batch, b)
         pairs += [(x, w.T), (g.T, x)] + ([(g, w)] if layer else [])
     steps, start = 0, None
-    while start is None or time.perf_counter() - start < seconds:
+    while start is None or time.process_time() - start < seconds:
         for left, right in pairs:
             torch.mm(left, right)
         if start is None:  # the first round warms up
-            start = time.perf_counter()
+            start = time.process_time()
         else:
             steps += 1
-    return trained_flops(sizes, batch) * steps / (time.perf_counter() - start)
+    return trained_flops(sizes, batch) * steps / (time.process_time() - start)
 
 
 def measure(task: dict[str, Any]) -> Rows:
@@ -127,43 +128,28 @@ def measure(task: dict[str, Any]) -> Rows:
 
     from scvcc import VCC, _encoder
 
-    data = load(task["set"], Path(task["data"]))
-    k, threads = data.n_classes, task["threads"]
-    model = VCC(k, n_jobs=threads, random_state=0)
+    data, threads = load(task["set"], Path(task["data"])), task["threads"]
+    model = VCC(data.n_classes, n_jobs=threads, random_state=0)
     graph = data.graph if data.kind == CELLS else None  # cells come with a graph, as in tl.vcc
-    for n in (600, 20_000):  # compile both neighbor searches
-        small = np.resize(np.arange(len(data.y)), n)
-        VCC(4, n_jobs=threads, hidden=(8,), epochs=1).fit(
-            data.X[small] + np.random.default_rng(0).normal(scale=0.01, size=(n, data.X.shape[1]))
-        )
+    warm_up(threads)
     with watched() as watch:
         model.fit(data.X, graph=graph)
+    torch.set_num_threads(threads)
     sizes = [data.X.shape[1], *model.hidden, model.latent_dim]
     steps = pd.DataFrame(model.history_).groupby("stage").step.max()
-    torch.set_num_threads(threads)
     fast = torch.bfloat16 if _encoder.has_fast_bfloat16(torch.device("cpu")) else torch.float32
-    reachable = {dtype: plain_products(sizes, model.batch_size, dtype) for dtype in (torch.float32, fast)}
-    rows: Rows = [_row(f"torch.mm, {str(d).removeprefix('torch.')}", flops=f) for d, f in reachable.items()]
-    total = sum(spent[0] for spent in watch.spent.values())
-    for stage, spent in watch.spent.items():
-        done = trained_flops(sizes, int(steps[stage]) * model.batch_size) / spent[0] if stage in NETWORK else None
-        rows.append(_row(stage, spent, share=spent[0] / total, flops=done, reachable=reachable[fast]))
-    rows.append(_row("all", np.sum(list(watch.spent.values()), axis=0), share=1.0))
-    return [{"n": len(data.y)} | row for row in rows]
-
-
-def _row(
-    stage: str,
-    spent: np.ndarray | None = None,
-    *,
-    share: float | None = None,
-    flops: float | None = None,
-    reachable: float | None = None,
-) -> dict[str, Any]:
-    seconds = {} if spent is None else {"seconds": round(float(spent[0]), 3), "cpu_seconds": round(float(spent[1]), 3)}
-    rate = {} if flops is None else {"gflop_s": round(flops / 1e9, 1)}
-    part = {} if flops is None or reachable is None else {"peak_share": round(flops / reachable, 3)}
-    return {"stage": stage, "share": None if share is None else round(share, 4)} | seconds | rate | part
+    reached = {dtype: plain_products(sizes, model.batch_size, dtype) for dtype in (torch.float32, fast)}
+    rows: Rows = [{"stage": f"torch.mm, {str(d).removeprefix('torch.')}", "gflop": f} for d, f in reached.items()]
+    total = np.sum(list(watch.spent.values()), axis=0)
+    for stage, spent in [*watch.spent.items(), ("all", total)]:
+        row = {"stage": stage, "seconds": spent[0], "cpu_seconds": spent[1], "share": spent[1] / total[1]}
+        if stage in NETWORK and stage in steps:
+            row["gflop"] = trained_flops(sizes, int(steps[stage]) * model.batch_size) / spent[1]
+            row["of_mm"] = row["gflop"] / reached[fast]
+        rows.append(row)
+    scale = {"gflop": 1e-9}
+    tidy = [{k: v if isinstance(v, str) else round(v * scale.get(k, 1), 4) for k, v in row.items()} for row in rows]
+    return [{"n": len(data.y)} | row for row in tidy]
 
 
 def main() -> None:
@@ -180,7 +166,7 @@ def main() -> None:
         task = {"set": name, "threads": args.threads, "data": str(data_folder(args.data))}
         rows = [here | {"set": name} | row for row in in_process(measure, task, args.timeout * args.threads)]
         append(args.out, COLUMNS, [{column: row.get(column) for column in COLUMNS} for row in rows])
-        shown = ["n", "stage", "seconds", "cpu_seconds", "share", "gflop_s", "peak_share", "status"]
+        shown = ["n", "stage", "seconds", "cpu_seconds", "share", "gflop", "of_mm", "status"]
         print(name, pd.DataFrame(rows).reindex(columns=shown).to_string(index=False), sep="\n")
 
 

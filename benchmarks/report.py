@@ -14,7 +14,6 @@ from .data import SETS
 from .methods import METHODS
 from .process import RESULTS
 from .run import ABLATED, LATENT_DIMS, NEIGHBORS, TABLE1, TABLE2, TABLE3, WITHOUT
-from .speed import GOALS, exponent, ratios
 
 DOCS = Path(__file__).parents[1] / "docs" / "benchmarks" / "generated"
 PUBLISHED = pd.read_csv(Path(__file__).parent / "published.csv", dtype=str, na_filter=False)
@@ -46,8 +45,6 @@ NOTES = {
     "measure can call them unknown.",
     "unknown_k": "VCC with `n_clusters=None`, Leiden at resolution 1, on the same graph. *Off by* is the mean over seeds of "
     "|found − true|.",
-    "speed": "Medians; the contestants took turns in one run. *Ratio* is our time over theirs. Memory is what a process "
-    "took at its peak beyond the imported libraries.",
 }
 
 
@@ -268,33 +265,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def speed_page(path: Path) -> str:
-    rows = pd.read_csv(path)
-    table, memory = ratios(rows), lambda row: "–" if pd.isna(row.peak_mb) else f"{row.peak_mb - row.base_mb:.0f}"
-    lines = [
-        [row.case, row.method, f"{row.n:.0f}", f"{row.seconds:.2f}", memory(row), f"{row.nmi:.3f}", f"{row.ratio:.2f}"]
-        + [f"{GOALS[row.case]}" if row.case in GOALS and not pd.isna(row.ratio) else ""]
-        for row in table.itertuples()
-    ]
-    header = ("case", "method", "rows", "seconds", "MB", "NMI", "ratio", "goal")
-    text = f"## Speed\n\n{NOTES['speed']} Threads: {', '.join(map(str, rows.threads.unique()))}; {rows.machine.iloc[-1]}.\n\n"
-    text += markdown(header, [[value.replace("nan", "") for value in line] for line in lines])
-    growing = table[table.case.str.startswith("cells_")]
-    if growing.empty:
-        return text
-    figure, panels = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-    for method, mine in growing.assign(mb=growing.peak_mb - growing.base_mb).groupby("method", sort=False):
-        label = f"{method}, n^{exponent(table, method):.2f}"
-        panels[0].loglog(mine.n, mine.seconds, marker="o", label=label)
-        panels[1].loglog(mine.n, mine.mb, marker="o")
-    for panel, label in zip(panels, ("seconds", "MB beyond libraries"), strict=True):
-        panel.set(xlabel="cells", ylabel=label)
-        panel.set_xticks(growing.n.unique(), [f"{n / 1000:.0f}k" for n in growing.n.unique()])
-        panel.xaxis.set_minor_locator(plt.NullLocator())
-    panels[0].legend(frameon=False, fontsize="small")
-    return f"{text}\n{save(figure, 'growth')}\n"
-
-
 def data_page(runs: pd.DataFrame) -> str:
     sizes = select(runs, status="ok", part="all").groupby("set").n.first().reindex(list(SETS))
     rows = [
@@ -384,19 +354,19 @@ def pages(folder: Path) -> dict[str, str]:
     if (folder / "newcells.csv").exists():
         texts["09_new_cells"] = new_cells_page(folder / "newcells.csv")
     texts["11_unknown_k"] = unknown_k_page(runs)
-    if (folder / "speed.csv").exists():
-        texts["10_speed"] = speed_page(folder / "speed.csv")
     return texts | {"90_data": data_page(runs), "99_conditions": conditions_page(runs)}
 
 
 def main() -> None:
+    from . import performance
+
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
     args = parser.parse_args()
     DOCS.mkdir(parents=True, exist_ok=True)
     for old in [*DOCS.glob("*.md"), *DOCS.glob("*.png")]:
         old.unlink()
-    for name, text in pages(args.results).items():
+    for name, text in (pages(args.results) | performance.pages(args.results)).items():
         (DOCS / f"{name}.md").write_text(text.rstrip() + "\n", encoding="utf-8")
 
 

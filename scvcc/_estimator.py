@@ -204,14 +204,15 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         resolve_device(self.device)
         seed = _as_seed(self.random_state)
         if graph is not None:
-            return self._fit_rows(X, None, graph, graph_mode, seed)
+            return self._fit_rows(X, None, self._values(X, None), graph, graph_mode, seed)
         return self._fit_rows(X, *self._search(X, seed), "distance", seed)
 
-    def _fit_rows(self, X: Matrix, rows: np.ndarray | None, graph: Matrix, mode: GraphMode, seed: int) -> Self:
-        """Train on `rows` of `X` (None: all) and their graph, then place and label all rows."""
+    def _fit_rows(
+        self, X: Matrix, rows: np.ndarray | None, part: Matrix, graph: Matrix, mode: GraphMode, seed: int
+    ) -> Self:
+        """Train on `part`, the rows of `X` with numbers `rows` (None: all), and its graph; place and label all rows."""
         settings, device = self._settings(X.shape[0]), resolve_device(self.device)
         with _threads(self.n_jobs):
-            part = self._values(X, rows)
             latent = self._latent_graph(part, graph, mode, seed)
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
             rng = np.random.default_rng(seed)
@@ -246,19 +247,20 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             self.stages_ = {name: H.astype(np.float32) for name, H in trained.stages.items()}
         return self
 
-    def _search(self, X: Matrix, seed: int) -> tuple[np.ndarray | None, sp.csr_matrix]:
-        """The rows to train on (None: all), and the distances to their neighbors among them."""
+    def _search(self, X: Matrix, seed: int) -> tuple[np.ndarray | None, Matrix, sp.csr_matrix]:
+        """Numbers of the rows to train on (None: all), these rows, and the distances to their neighbors among them."""
         n, most = X.shape[0], self.max_train_cells
         with _threads(self.n_jobs):
             rows = None
             if most is not None and n > most:
                 rows = sketch(X, most, metric=self.metric, seed=seed, checked=self._checked)
                 logger.info("%d rows, more than max_train_cells=%d: training on a sketch of them.", n, most)
-            Z = _graph.search_space(self._values(X, rows), self.n_pcs, seed=seed)
+            part = self._values(X, rows)
+            Z = _graph.search_space(part, self.n_pcs, seed=seed)
             distances = _graph.neighbor_distances(
                 Z, self.n_neighbors, metric=self.metric, seed=seed, n_jobs=self.n_jobs
             )
-        return rows, distances
+        return rows, part, distances
 
     def _sample(self, X: Matrix, part: Matrix, rows: np.ndarray | None, rng: np.random.Generator) -> Matrix:
         """Rows that stand for all, which those of a sketch do not."""

@@ -35,6 +35,8 @@ def suggest_counts(
     with Monitor((1 + n_runs) * STRUCTURE_STEPS, show=progress) as monitor:
         H, rng = structure(graph, settings, seed, monitor)
         fine, counts = _labels.score_counts(H, graph, rng, limits=limits, min_size=settings.min_cluster_size)
+        if not counts:
+            raise ValueError(f"k_range={limits} is out of reach: {graph.shape[0]} points have too few small clusters.")
         agreement = np.full((n_runs, len(counts)), np.nan)
         for run, (points, part) in enumerate(parts(graph, n_runs, share, seed)):
             H, rng = structure(part, settings, seed + 1 + run, monitor)
@@ -48,7 +50,9 @@ def suggest_counts(
     for name in ("score", "cut", "smallest", "largest", "eligible"):
         table[name] = np.array([getattr(count, name) for count in counts.values()])
     if n_runs:
-        table["reproducibility"] = np.array([np.mean(a[np.isfinite(a)]) if len(a) else np.nan for a in agreement.T])
+        known = np.isfinite(agreement)
+        mean = np.where(known, agreement, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        table["reproducibility"] = np.where(known.any(axis=0), mean, np.nan)
     return table, _labels.best_count(counts)
 
 

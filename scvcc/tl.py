@@ -161,7 +161,8 @@ def vcc(
     if graph.rows is None or len(graph.rows) == X.shape[0]:
         model.fit(X, graph=graph.matrix, graph_mode=graph.mode)
     else:
-        model._fit_rows(model._readable(X, reset=True), graph.rows, graph.matrix, graph.mode, seed)
+        X = model._readable(X, reset=True)
+        model._fit_rows(X, graph.rows, model._values(X, graph.rows), graph.matrix, graph.mode, seed)
 
     params = {**_stored_settings(model), **request, **search, "random_state": seed, "key_added": key_added}
     if graph.rows is None:
@@ -203,7 +204,7 @@ def suggest_n_clusters(
     clusters, which are merged along the graph in several ways. For each number of clusters the best merge is scored by
     its modularity: the share of the graph's weight within clusters, less what chance would give. The suggestion is the
     number that `scvcc.tl.vcc(adata)` starts from with the same graph, seed and `min_cluster_size`. No encoder is
-    trained. :func:`scvcc.pl.n_clusters` draws the table.
+    trained: it takes about two seconds of a core for 10,000 cells. :func:`scvcc.pl.n_clusters` draws the table.
 
     Parameters
     ----------
@@ -328,7 +329,7 @@ def stability(
     adata
         Annotated data with a result of :func:`~scvcc.tl.vcc`. Written to only after all is computed.
     n_runs
-        Number of runs. Each takes about as long as the first half of :func:`~scvcc.tl.vcc`, without the encoder.
+        Number of runs. Each takes one to two seconds of a core for 10,000 cells.
     key
         Name of the result: `key_added` of :func:`~scvcc.tl.vcc`. Renamed or merged clusters are taken as they are.
     share
@@ -481,7 +482,7 @@ def _training_graph(
     graph, representation = _anndata.find_graph(adata, **found)
     X = representation.X if restricted is None else representation.X[restricted.cells]
     if _searches_itself(adata, graph, model, X.shape[0], asked=asked, named=found["neighbors_key"] or found["obsp"]):
-        rows, distances = model._search(X, found["seed"])
+        rows, _, distances = model._search(X, found["seed"])
         return _anndata.sketch_graph(rows, distances, representation.source, model), representation, X
     graph = graph or _anndata.missing_graph(adata, representation, **found)
     return graph if restricted is None else graph.restricted_to(restricted.cells), representation, X

@@ -38,6 +38,13 @@ for objective in ("compact", "paper"):
     np.testing.assert_allclose(moved[0], reference.embedding_, atol=0.1)
     np.testing.assert_array_equal(moved[1], reference.labels_)
     np.testing.assert_array_equal(moved[2], moved[0])
+
+settings = dict(n_clusters=3, hidden=(16,), epochs=0, max_train_cells=100)
+with standin_device():
+    model = VCC(**settings, device="standin:0").fit(X)
+    assert type(model.embedding_) is np.ndarray and len(model.embedding_) == 150
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+np.testing.assert_array_equal(model.labels_, VCC(**settings, device="cpu").fit(X).labels_)
 print("placed")
 """
 

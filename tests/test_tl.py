@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import anndata as ad
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +16,7 @@ import torch
 from sklearn.neighbors import KNeighborsTransformer
 
 import scvcc
+from scvcc import _labels
 from scvcc._estimator import VCC
 
 
@@ -369,6 +371,109 @@ def test_backed(clustered, tmp_path, quick):
     backed.file.close()
 
 
+# ------------------------------------------------------------------------------------------------ many cells
+
+
+@pytest.fixture(scope="module")
+def _sketched(_blobs):
+    adata = _blobs.copy()
+    scvcc.tl.vcc(adata, 4, max_train_cells=100, keep_stages=True, hidden=(16,), epochs=0, progress=False)
+    return adata
+
+
+def test_many_cells_are_trained_on_as_a_sketch(blobs, quick, caplog, monkeypatch):
+    monkeypatch.setattr(sc.pp, "neighbors", lambda *args, **kwargs: pytest.fail("a graph of all cells"))
+    with caplog.at_level(logging.INFO, "scvcc"):
+        scvcc.tl.vcc(blobs, 4, max_train_cells=100, keep_stages=True, **quick)
+    assert "max_train_cells=100" in caplog.text
+    assert "a sketch of 100 cells" in caplog.text
+    assert not blobs.obsp
+    assert "neighbors" not in blobs.uns
+    trained = blobs.obs["vcc_trained"].to_numpy()
+    assert trained.dtype == bool
+    assert trained.sum() == 100
+    np.testing.assert_array_equal(blobs.obs["vcc_boundary"].notna(), trained)
+    assert scvcc.metrics.ari(blobs.obs["truth"], blobs.obs["vcc"]) > 0.95
+    assert blobs.obs["vcc_confidence"].between(0.25, 1).all()
+    assert np.isfinite(blobs.obsm["X_vcc"]).all()
+    np.testing.assert_array_equal(np.isfinite(blobs.obsm["X_vcc_coordinates"]).all(axis=1), trained)
+    model = VCC(4, max_train_cells=100, n_pcs=None, **{**quick, "progress": False}).fit(blobs.X)
+    np.testing.assert_array_equal(blobs.obsm["X_vcc"], model.embedding_)
+    np.testing.assert_array_equal(np.flatnonzero(trained), model.trained_rows_)
+
+
+def test_a_sketched_run_is_written_read_and_repeated(_sketched, tmp_path, everything, same):
+    _sketched.write_h5ad(tmp_path / "a.h5ad")
+    again = ad.read_h5ad(tmp_path / "a.h5ad")
+    scvcc.tl.vcc(again, **again.uns["vcc"]["params"], progress=False)
+    before, after = everything(_sketched), everything(again)
+    for slot in ("obs", "obsm", "obsp"):
+        assert same(before[slot], after[slot]), slot
+    scvcc.tl.vcc(again, **{**again.uns["vcc"]["params"], "max_train_cells": None}, progress=False)
+    assert "vcc_trained" not in again.obs
+    assert again.obs["vcc_boundary"].notna().all()
+
+
+def test_a_stored_graph_is_used_with_all_its_cells(neighbors, clustered, quick, monkeypatch, caplog):
+    monkeypatch.setitem(VCC.__init__.__kwdefaults__, "max_train_cells", 100)
+    with caplog.at_level(logging.INFO, "scvcc"):
+        scvcc.tl.vcc(neighbors, 4, **quick)
+    assert "set max_train_cells to use fewer" in caplog.text
+    assert "vcc_trained" not in neighbors.obs
+    np.testing.assert_array_equal(neighbors.obsm["X_vcc"], clustered.obsm["X_vcc"])
+    before = neighbors.obsm["X_vcc"].copy()
+    scvcc.tl.vcc(neighbors, **neighbors.uns["vcc"]["params"], progress=False)
+    np.testing.assert_array_equal(neighbors.obsm["X_vcc"], before)
+
+
+def test_a_limit_that_was_asked_for_goes_before_a_stored_graph(neighbors, _sketched, quick, untouched, caplog):
+    with untouched(neighbors), pytest.raises(ValueError, match=r"max_train_cells=100.*'neighbors'.*all 240 cells"):
+        scvcc.tl.vcc(neighbors, 4, max_train_cells=100, neighbors_key="neighbors", **quick)
+    graph = neighbors.obsp["distances"].copy()
+    with caplog.at_level(logging.INFO, "scvcc"):
+        scvcc.tl.vcc(neighbors, 4, max_train_cells=100, **quick)
+    assert "adata.obsp['distances'] is not used: max_train_cells=100" in caplog.text
+    np.testing.assert_array_equal(neighbors.obsm["X_vcc"], _sketched.obsm["X_vcc"])
+    assert (neighbors.obsp["distances"] != graph).nnz == 0
+
+
+@pytest.mark.parametrize("limit", [40, 130])
+def test_a_restriction_of_many_cells(_sketched, quick, limit):
+    adata = _sketched.copy()
+    scvcc.tl.vcc(adata, 2, restrict_to=("truth", ["0", "1"]), max_train_cells=limit, **quick)
+    chosen = adata.obs["truth"].isin(["0", "1"]).to_numpy()
+    assert chosen.sum() == 120
+    assert not adata.obsp
+    assert scvcc.metrics.ari(adata.obs["truth"][chosen], adata.obs["vcc_R"][chosen]) == 1
+    np.testing.assert_array_equal(np.isfinite(adata.obsm["X_vcc_R"]).all(axis=1), chosen)
+    with_score = adata.obs["vcc_R_boundary"].notna().to_numpy()
+    assert with_score.sum() == min(limit, 120)
+    assert chosen[with_score].all()
+    assert ("vcc_R_trained" in adata.obs) == (limit == 40)
+
+
+def test_a_sketched_model_is_saved_and_maps_cells(blobs, quick, tmp_path):
+    scvcc.tl.vcc(blobs, 4, max_train_cells=100, save_to=tmp_path / "model", **quick)
+    query = ad.AnnData(blobs.X, var=blobs.var)
+    scvcc.tl.map_query(query, tmp_path / "model")
+    assert list(query.obs["vcc"]) == list(blobs.obs["vcc"])
+    np.testing.assert_array_equal(query.obsm["X_vcc"], blobs.obsm["X_vcc"])
+
+
+def test_a_backed_matrix_is_not_read(blobs, tmp_path, quick, monkeypatch):
+    blobs.obsm["X_pca"] = blobs.X[:, :10]
+    blobs.write_h5ad(tmp_path / "a.h5ad")
+    expected = blobs.copy()
+    scvcc.tl.vcc(expected, 4, max_train_cells=100, **quick)
+    backed = ad.read_h5ad(tmp_path / "a.h5ad", backed="r")
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda *args: pytest.fail("read from the file"))
+    scvcc.tl.vcc(backed, 4, max_train_cells=100, **quick)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(backed.obsm["X_vcc"], expected.obsm["X_vcc"])
+    assert list(backed.obs["vcc"]) == list(expected.obs["vcc"])
+    backed.file.close()
+
+
 def test_modality_of_a_larger_object(neighbors, quick):
     modalities = {"rna": neighbors}  # what MuData is to us: something that hands out an AnnData
     scvcc.tl.vcc(modalities["rna"], 4, **quick)
@@ -489,6 +594,15 @@ def test_small_clusters_are_not_suggested(neighbors, quick):
     assert neighbors.obs["vcc"].nunique() == 4
 
 
+def test_clusters_that_turn_out_too_small_are_given_up(neighbors, quick, monkeypatch):
+    truth = neighbors.obs["truth"].cat.codes.to_numpy(np.int64)  # four groups of 60
+    monkeypatch.setattr(_labels, "estimate_partition", lambda *_: truth)
+    scvcc.tl.vcc(neighbors, min_cluster_size=61, **quick)
+    assert neighbors.obs["vcc"].value_counts().min() >= 61
+    scvcc.tl.vcc(neighbors, min_cluster_size=50, **quick)
+    assert neighbors.obs["vcc"].nunique() == 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -496,6 +610,7 @@ def test_small_clusters_are_not_suggested(neighbors, quick):
         ({"k_range": (1, 5)}, r"k_range\[0\] must be at least 2, found 1"),
         ({"k_range": (5, 4)}, r"k_range\[1\] must be at least 5, found 4"),
         ({"k_range": (200, 300)}, "k_range starts at 200 clusters, too many for 240 cells"),
+        ({"k_range": (60, 80)}, r"k_range=\(60, 80\) is out of reach: 240 points"),
         ({"n_runs": -1}, "n_runs must be at least 0"),
         ({"min_cluster_size": 0}, "min_cluster_size must be at least 1"),
         ({"use_rep": "nothing"}, "use_rep='nothing' is neither"),

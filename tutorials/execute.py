@@ -51,6 +51,7 @@ def store(notebook: nbformat.NotebookNode, path: Path) -> None:
 
 
 def main() -> None:
+    """Run the notebooks asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="run in a quick form, store nothing")
     parser.add_argument("names", nargs="*", help="beginnings of file names, such as 01; all without")

@@ -36,7 +36,7 @@ NOTES = {
     "class of its fitted rows, names them right. Genes, scaling and components are learnt from the fitted rows alone.",
     "time": "Processor seconds to label 100,000 new cells (50 components, one thread, medians), on fitted cells of IFN-β "
     "PBMC, with everything that can be prepared on the reference prepared.",
-    "reliability": "Rows that were not fitted, five random halves, by confidence in ten bins. The area of a dot grows with "
+    "reliability": "Rows that were not fitted, of random halves, by confidence in ten bins. The area of a dot grows with "
     "the number of rows. A row is named right if the most frequent class of its cluster's fitted rows is its own, so "
     "impure clusters count as errors of the confidence too.",
     "unseen": "One type at a time is left out of the fitted half. AUROC of telling its cells from new cells of the other "

@@ -22,6 +22,7 @@ TITLES = {
     "vcc_whole": "VCC, all cells trained on",
     "tl_vcc": "`tl.vcc`",
     "umap_kmeans": "UMAP (no seed, parallel) + k-means",
+    "umap_pixels": "the same, on the pixels instead of 50 components",
     "umap_leiden": "`sc.tl.umap` + `sc.tl.leiden`",
     "leiden": "Leiden (igraph), graph included",
     "scvcc": "scvcc",

@@ -7,22 +7,19 @@ to the same place and the result does not depend on their number.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numba as nb
 import numpy as np
 import scipy.sparse as sp
-import torch
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigsh
 
 from scvcc._losses import DISTANCE_FLOOR
 from scvcc._sampling import boundary_rates, contraction_rates
+from scvcc._threads import threads_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.random import Generator
 
 N_NEGATIVES = 5  # random pairs per point and step
@@ -125,7 +122,7 @@ class FreeCoordinates:
 
     def run(self, steps: int) -> None:
         """Take `steps` steps, or as many as are left."""
-        with _threads_for(len(self.H)):
+        with threads_for(len(self.H), POINTS_PER_THREAD):
             self._run(steps)
 
     def _run(self, steps: int) -> None:
@@ -156,21 +153,6 @@ class FreeCoordinates:
         )
         self._frequencies = frequencies.sum(axis=0) + 1e-9
         self.centers -= rate * center_gradient.sum(axis=0) * len(self.centers) / len(self.H)
-
-
-@contextmanager
-def _threads_for(n: int) -> Iterator[None]:
-    """As many of the caller's threads as have enough points to work on; waking one costs more than a small share.
-
-    Where numba and torch share an OpenMP runtime, a parallel kernel changes torch's number of threads too: put it back.
-    """
-    before, torch_before = nb.get_num_threads(), torch.get_num_threads()
-    nb.set_num_threads(max(1, min(before, n // POINTS_PER_THREAD)))
-    try:
-        yield
-    finally:
-        nb.set_num_threads(before)
-        torch.set_num_threads(torch_before)
 
 
 def _edge_strengths(graph: sp.csr_matrix, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -254,6 +236,7 @@ def _clustering_gradient(H, centers, frequencies, G, beta):
     """Add the gradient of β KL(P ‖ Q) to `G`; returns Σ Q and the gradient of the centers, in blocks of points."""
     n, dim = H.shape
     K = len(centers)
+    rarity = 1 / frequencies
     new_frequencies = np.zeros((_BLOCKS, K))
     center_gradient = np.zeros((_BLOCKS, K, dim))
     for block in nb.prange(_BLOCKS):
@@ -266,12 +249,13 @@ def _clustering_gradient(H, centers, frequencies, G, beta):
                     d2 += (H[i, x] - centers[k, x]) ** 2
                 kernel[k] = 1 / d2
                 total += kernel[k]
-            normalizer = 0.0
+            scale, normalizer = 1 / total, 0.0
             for k in range(K):
-                normalizer += (kernel[k] / total) ** 2 / frequencies[k]
+                normalizer += (kernel[k] * scale) ** 2 * rarity[k]
+            certainty = 1 / normalizer
             for k in range(K):
-                q = kernel[k] / total
-                p = q * q / frequencies[k] / normalizer
+                q = kernel[k] * scale
+                p = q * q * rarity[k] * certainty
                 new_frequencies[block, k] += q
                 force = 2 * beta * kernel[k] * (p - q)
                 for x in range(dim):

@@ -50,11 +50,14 @@ class Encoder(nn.Module):
         self.center.copy_(torch.from_numpy(mean.astype(np.float32)))
         self.scale.fill_(spread if spread > 0 else 1.0)
 
-    def forward(self, x: Tensor, *, half_precision: bool = False) -> Tensor:
-        """Embedding of a batch; `half_precision` runs the hidden layers in bfloat16, for training."""
-        x = (x - self.center) / self.scale
-        with torch.autocast(x.device.type, torch.bfloat16) if half_precision else nullcontext():
-            features = self.hidden(x)
+    def forward(self, x: Tensor) -> Tensor:
+        """Embedding of a batch."""
+        return self.place((x - self.center) / self.scale)
+
+    def place(self, z: Tensor, *, half_precision: bool = False) -> Tensor:
+        """Embedding of a standardized batch; `half_precision` runs the hidden layers in bfloat16, for training."""
+        with torch.autocast(z.device.type, torch.bfloat16) if half_precision else nullcontext():
+            features = self.hidden(z)
         return self.head(features.float())
 
 
@@ -196,22 +199,24 @@ def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.devi
     return list(torch.from_numpy(rng.permutation(n)).to(device).split(batch_size))
 
 
-class InputNoise:
-    """Gaussian noise for the input in training: new points then land nearer to where they belong.
+class NoisyInput:
+    """Standardizes the input and adds Gaussian noise, for training: new points then land nearer to where they belong.
 
-    Rows are drawn from a stock on the device, which needs no random generator there and costs next to nothing.
+    Noise is drawn from a stock of rows on the device, which needs no random generator there; the stock holds the shift of
+    the standardization too, so that both take one pass over a batch.
     """
 
     def __init__(self, encoder: Encoder, rng: Generator, size: float = INPUT_NOISE) -> None:
         n_features = len(encoder.center)
         n_rows = min(NOISE_ROWS, max(NOISE_NUMBERS // n_features, 1))
-        stock = size * rng.standard_normal((n_rows, n_features), dtype=np.float32)
-        self._stock = torch.from_numpy(stock).to(encoder.center.device) * encoder.scale
+        noise = size * rng.standard_normal((n_rows, n_features), dtype=np.float32)
+        self._stock = torch.from_numpy(noise).to(encoder.center.device) - encoder.center / encoder.scale
+        self._factor = 1 / float(encoder.scale)
         self._rng = rng
 
     def __call__(self, x: Tensor) -> Tensor:
         index = torch.from_numpy(self._rng.integers(len(self._stock), size=len(x)))
-        return x + self._stock[index.to(x.device)]
+        return self._stock[index.to(x.device)].add_(x, alpha=self._factor)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

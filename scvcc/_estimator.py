@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import numbers
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -19,11 +17,12 @@ from scvcc import _graph, _labels, _novelty, _persist
 from scvcc._encoder import Rows, encode, has_row_blocks, in_memory, over_blocks, take_rows
 from scvcc._settings import Settings, resolve_weights
 from scvcc._sketch import sketch
+from scvcc._threads import threads
 from scvcc._train import train
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from scvcc._encoder import Encoder
     from scvcc._graph import GraphMode, Matrix
@@ -65,7 +64,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Weights that replace the objective's own, by name: "boundary", "contraction", "expansion", "clustering".
         0 switches a loss off.
     epochs
-        Epochs of end-to-end training. None: 160 steps, at most 4 epochs, for "compact"; 20 epochs for "paper". 0 skips
+        Epochs of end-to-end training. None: 80 steps, at most 4 epochs, for "compact"; 20 epochs for "paper". 0 skips
         the joint stage of "compact".
     batch_size
         Rows in a mini-batch of the encoder.
@@ -136,7 +135,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         objective: Literal["compact", "paper"] = "compact",
         loss_weights: Mapping[str, float] | None = None,
         epochs: int | None = None,
-        batch_size: int = 128,
+        batch_size: int = 256,
         learning_rate: float = 2e-3,
         keep_stages: bool = False,
         device: str = "auto",
@@ -212,7 +211,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     ) -> Self:
         """Train on `part`, the rows of `X` with numbers `rows` (None: all), and its graph; place and label all rows."""
         settings, device = self._settings(X.shape[0]), resolve_device(self.device)
-        with _threads(self.n_jobs):
+        with threads(self.n_jobs):
             latent = self._latent_graph(part, graph, mode, seed)
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
             rng = np.random.default_rng(seed)
@@ -250,7 +249,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     def _search(self, X: Matrix, seed: int) -> tuple[np.ndarray | None, Matrix, sp.csr_matrix]:
         """Numbers of the rows to train on (None: all), these rows, and the distances to their neighbors among them."""
         n, most = X.shape[0], self.max_train_cells
-        with _threads(self.n_jobs):
+        with threads(self.n_jobs):
             rows = None
             if most is not None and n > most:
                 rows = sketch(X, most, metric=self.metric, seed=seed, checked=self._checked)
@@ -316,7 +315,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         X = self._readable(X, reset=False)
-        with _threads(self.n_jobs):
+        with threads(self.n_jobs):
             return self._embed(X, self.encoder_)
 
     def _embed(
@@ -349,7 +348,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         X = self._readable(X, reset=False)
-        with _threads(self.n_jobs):
+        with threads(self.n_jobs):
             return self._embed(X, self.encoder_, lambda H: _labels.nearest_center(H, self.cluster_centers_))
 
     def predict_proba(self, X: Matrix) -> np.ndarray:
@@ -375,7 +374,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         X = self._readable(X, reset=False)
-        with _threads(self.n_jobs):
+        with threads(self.n_jobs):
             return self._embed(X, self.encoder_, self._probabilities)
 
     def _probabilities(self, H: np.ndarray) -> np.ndarray:
@@ -413,13 +412,13 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         1.0
         """
         X = self._readable_for_novelty(X)
-        with _threads(self.n_jobs):
+        with threads(self.n_jobs):
             return over_blocks(lambda block: self._place_block(block)[:, -1], X)
 
     def _place(self, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
         """Embedding and novelty in one pass."""
         X = self._readable_for_novelty(X)
-        with _threads(self.n_jobs):
+        with threads(self.n_jobs):
             both = over_blocks(self._place_block, X)
         return np.ascontiguousarray(both[:, :-1]), both[:, -1]
 
@@ -612,19 +611,3 @@ def _as_seed(random_state: Any) -> int:
         return int(random_state.randint(2**31 - 1))
     _check_integer("random_state", random_state, low=0, high=2**32 - 1, why="a numpy seed")
     return int(random_state)
-
-
-@contextlib.contextmanager
-def _threads(n_jobs: int | None) -> Iterator[None]:
-    """Use `n_jobs` threads in numba and torch, and put the old numbers back."""
-    before = numba.get_num_threads(), torch.get_num_threads()
-    if n_jobs is not None:
-        limit = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-        wanted = limit if n_jobs == -1 else n_jobs
-        numba.set_num_threads(min(wanted, limit))
-        torch.set_num_threads(wanted)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before[0])
-        torch.set_num_threads(before[1])

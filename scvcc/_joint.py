@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
 from scvcc import _labels, _losses, _sampling
-from scvcc._encoder import Encoder, InputNoise, Rows, adamw, has_fast_bfloat16, set_rate, shuffled_batches
+from scvcc._encoder import Encoder, NoisyInput, Rows, adamw, has_fast_bfloat16, set_rate, shuffled_batches
 from scvcc._settings import GAMMA, MAP_EPOCHS, WEIGHT_DECAY, weighted_total
 
 if TYPE_CHECKING:
@@ -41,11 +41,20 @@ def train_jointly(
     """
     if settings.joint_steps(len(rows)) == 0:
         return centers
-    joint = JointStage(encoder, rows, H, centers, graph, settings, InputNoise(encoder, rng))
+    joint = JointStage(encoder, rows, H, centers, graph, settings, NoisyInput(encoder, rng))
     while joint.step < joint.total_steps:
         losses = joint.run_epoch(rng, monitor)
         monitor.record("joint", joint.step, losses, labels=joint.labels())
     return joint.centers.detach().cpu().numpy()
+
+
+class Drawn(NamedTuple):
+    """What each point of a batch meets, (b, DRAWS) each: numbers of points, and whether a stranger is one."""
+
+    boundary: Tensor
+    contraction: Tensor
+    strangers: Tensor
+    valid: Tensor
 
 
 class JointStage:
@@ -59,9 +68,9 @@ class JointStage:
         centers: np.ndarray,
         graph: sp.csr_matrix,
         settings: Settings,
-        noise: InputNoise,
+        noisy: NoisyInput,
     ) -> None:
-        self.encoder, self.rows, self.graph, self.settings, self.noise = encoder, rows, graph, settings, noise
+        self.encoder, self.rows, self.graph, self.settings, self.noisy = encoder, rows, graph, settings, noisy
         self.anchor = torch.from_numpy(H).to(rows.device)
         self.centers = torch.from_numpy(centers.astype(np.float32)).to(rows.device).requires_grad_()
         self.bank = self.anchor.clone()
@@ -82,39 +91,44 @@ class JointStage:
         """One pass over the points, or as much of it as there are steps left; returns the mean of each loss."""
         self.epoch += 1
         beta = GAMMA * (MAP_EPOCHS + self.epoch)
-        self.draw(rng)
+        size = self.settings.batch_size
+        batches = shuffled_batches(len(self.rows), size, rng, self.rows.device)[: self.total_steps - self.step]
+        drawn = self.draw(torch.cat(batches).cpu().numpy(), rng)
+        self.count()
         sums: dict[str, Tensor] = {}
-        batches = shuffled_batches(len(self.rows), self.settings.batch_size, rng, self.rows.device)
-        batches = batches[: self.total_steps - self.step]
-        for batch in batches:
-            terms = self._losses(batch)
+        for batch, *met in zip(batches, *(part.split(size) for part in drawn), strict=True):
+            terms = self._losses(batch, Drawn(*met))
             terms["total"] = weighted_total(terms, self.settings.weights, beta)
             self._update(terms["total"])
             sums = {name: value.detach() + sums.get(name, 0) for name, value in terms.items()}
             monitor.advance("joint")
         return {name: float(value) / len(batches) for name, value in sums.items()} | {"beta": beta}
 
-    def draw(self, rng: Generator) -> None:
-        """New neighbors and strangers for every point, and the cluster frequencies over all of them."""
-        self.drawn = [self._to_device(_sampling.sample_neighbors(self.graph, r, DRAWS, rng)) for r in self.rates]
-        strangers, valid = _sampling.sample_strangers(self.graph, DRAWS, rng)
-        self.strangers, self.valid = self._to_device(strangers), self._to_device(valid.astype(np.float32))
+    def draw(self, points: np.ndarray, rng: Generator) -> Drawn:
+        """Neighbors and strangers for `points` to meet."""
+        minus, plus = (_sampling.sample_neighbors(self.graph, points, r, DRAWS, rng) for r in self.rates)
+        strangers, valid = _sampling.sample_strangers(self.graph, points, DRAWS, rng)
+        return Drawn(*map(self._to_device, (minus, plus, strangers, valid.astype(np.float32))))
+
+    def count(self) -> None:
+        """The cluster frequencies over all points."""
         with torch.no_grad():
             self.frequencies = _losses.soft_assignment(self.bank, self.centers).sum(dim=0)
 
-    def _losses(self, batch: Tensor) -> dict[str, Tensor]:
-        H = self.encoder(self.noise(self.rows[batch]), half_precision=self.half_precision)  # (b, dim)
+    def _losses(self, batch: Tensor, drawn: Drawn) -> dict[str, Tensor]:
+        H = self.encoder.place(self.noisy(self.rows[batch]), half_precision=self.half_precision)  # (b, dim)
         self.bank[batch] = H.detach()
-        d_minus, d_plus = (_losses.pair_distance(H[:, None], self.bank[drawn[batch]]) for drawn in self.drawn)
-        d_apart = _losses.pair_distance(H[:, None], self.bank[self.strangers[batch]])  # (b, draws)
+        met = (drawn.boundary, drawn.contraction, drawn.strangers)
+        d_minus, d_plus, d_apart = (
+            _losses.pair_distance(H[:, None], self.bank[others]) for others in met
+        )  # (b, draws)
         s_minus, s_plus = (strength[batch][:, None] / d_plus.numel() for strength in self.strength)
-        valid = self.valid[batch]
         Q = _losses.soft_assignment(H, self.centers)
         P = _losses.target_distribution(Q, self.frequencies).detach()
         return {
             "boundary": _losses.boundary_loss(d_minus, s_minus, repulsion=self.settings.repulsion),
             "contraction": _losses.contraction_loss(d_plus, s_plus),
-            "expansion": -(valid * _losses.log_dissimilarity(d_apart)).sum() / valid.sum().clamp(min=1),
+            "expansion": -(drawn.valid * _losses.log_dissimilarity(d_apart)).sum() / drawn.valid.sum().clamp(min=1),
             "clustering": _losses.clustering_loss(P, Q),
             "anchor": ANCHOR * smooth_l1_loss(H, self.anchor[batch]),
         }

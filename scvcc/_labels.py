@@ -13,6 +13,8 @@ from scipy.stats import rankdata
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
+from scvcc._threads import restored_threads
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -34,9 +36,7 @@ class ClusterGraph:
 
     def __init__(self, graph: sp.csr_matrix, labels: np.ndarray) -> None:
         k = int(labels.max()) + 1
-        heads = np.repeat(labels, np.diff(graph.indptr))
-        pairs = heads * k + labels[graph.indices]
-        between = np.bincount(pairs, weights=graph.data, minlength=k * k).reshape(k, k)
+        between = _weight_between(graph.indptr, graph.indices, graph.data, labels, k)
         self.share = between / between.sum()  # (k, k), diagonal: inside
         self.volume = self.share.sum(axis=1)  # (k,)
         self.size = np.bincount(labels, minlength=k)  # (k,) points
@@ -134,15 +134,14 @@ ESTIMATE_LINKAGES = (
 )
 
 
-def merge_clusters(graph: sp.csr_matrix, labels: np.ndarray, n_clusters: int, linkage: Linkage) -> np.ndarray:
-    """Merge a fine partition down to `n_clusters`."""
-    fine = ClusterGraph(graph, labels)
+def merge_clusters(fine: ClusterGraph, n_clusters: int, linkage: Linkage) -> np.ndarray:
+    """The cluster of each cluster of a fine partition when it is merged down to `n_clusters`."""
     parent = np.arange(len(fine.volume))
     for merges, coarser in enumerate(linkage.merge_chain(fine), start=1):
         if len(fine.volume) - merges < n_clusters:
             break
         parent = coarser
-    return compact(parent[labels])
+    return compact(parent)
 
 
 def compact(labels: np.ndarray) -> np.ndarray:
@@ -174,17 +173,17 @@ def cluster_medians(H: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.nd
     return np.stack([np.median(H[labels == k] if (labels == k).any() else H, axis=0) for k in range(n_clusters)])
 
 
-def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> Iterator[np.ndarray]:
-    """Partitions of `H` that differ in kind: k-means starts, micro-clusters merged along the graph, all polished."""
+def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
+    """Partitions of `H` that differ in kind, (m, n): k-means starts, micro-clusters merged along the graph, all polished."""
     plain = [compact(kmeans_labels(H, n_clusters, rng)) for _ in range(KMEANS_STARTS)]
     for factor in FINE_FACTORS:
         n_fine = max(min(factor * n_clusters, len(H) // 3), n_clusters)
-        fine = compact(kmeans_labels(H, n_fine, rng))
-        plain += [merge_clusters(graph, fine, n_clusters, linkage) for linkage in LINKAGES]
-    order = rng.permutation(len(H))
-    for labels in plain:
-        yield labels
-        yield polish(graph, labels, order)
+        labels = compact(kmeans_labels(H, n_fine, rng))
+        fine = ClusterGraph(graph, labels)
+        plain += [merge_clusters(fine, n_clusters, linkage)[labels] for linkage in LINKAGES]
+    partitions = np.stack(plain)
+    polished = polish(graph, partitions, rng.permutation(len(H)))
+    return np.stack([partitions, polished], axis=1).reshape(-1, len(H))
 
 
 def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
@@ -194,7 +193,7 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
     separation, which keeps rare but distinct ones; and a compromise that also asks every cluster to be a community.
     The candidate that agrees best with all three choices wins.
     """
-    candidates = list({labels.tobytes(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)}.values())
+    candidates = {labels.tobytes(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)}.values()
     most = max(labels.max() for labels in candidates)  # n_clusters − 1, except where many points coincide
     scored = [(labels, ClusterGraph(graph, labels)) for labels in candidates if labels.max() == most]
     balanced = [(labels, view) for labels, view in scored if not view.is_lopsided()] or scored
@@ -287,10 +286,19 @@ def drop_small_clusters(H: np.ndarray, centers: np.ndarray, min_size: int) -> np
     return centers
 
 
-def polish(graph: sp.csr_matrix, labels: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Move single points between clusters for as long as modularity gains; no cluster is emptied."""
+def polish(graph: sp.csr_matrix, partitions: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Move single points of each partition (m, n) between clusters for as long as modularity gains; none is emptied."""
     degree = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
-    return _move_points(graph.indptr, graph.indices, graph.data, degree, labels.copy(), order, POLISH_RESOLUTION)
+    polished = partitions.copy()
+    with restored_threads():
+        _polish(graph.indptr, graph.indices, graph.data, degree, polished, order, POLISH_RESOLUTION)
+    return polished
+
+
+@nb.njit(parallel=True, cache=True)
+def _polish(pointers, neighbors, weights, degree, partitions, order, resolution):
+    for p in nb.prange(len(partitions)):
+        _move_points(pointers, neighbors, weights, degree, partitions[p], order, resolution)
 
 
 @nb.njit(cache=True)
@@ -300,13 +308,14 @@ def _move_points(pointers, neighbors, weights, degree, labels, order, resolution
     for i in range(n):
         volume[labels[i]] += degree[i]
         size[labels[i]] += 1
-    towards = np.zeros(K)
+    towards, due = np.zeros(K), np.ones(n, np.bool_)
     for _ in range(passes):
         moved = 0
         for i in order:
             old = labels[i]
-            if size[old] == 1:
+            if not due[i] or size[old] == 1:
                 continue
+            due[i] = False
             towards[:] = 0
             for e in range(pointers[i], pointers[i + 1]):
                 towards[labels[neighbors[e]]] += weights[e]
@@ -322,9 +331,20 @@ def _move_points(pointers, neighbors, weights, degree, labels, order, resolution
                 size[old] -= 1
                 size[new] += 1
                 moved += 1
+                for e in range(pointers[i], pointers[i + 1]):
+                    due[neighbors[e]] = True
         if moved <= n * 1e-4:
             break
-    return labels
+
+
+@nb.njit(cache=True)
+def _weight_between(pointers, neighbors, weights, labels, k):
+    """Sum of the weights from each cluster to each, (k, k)."""
+    between = np.zeros((k, k))
+    for i in range(len(labels)):
+        for e in range(pointers[i], pointers[i + 1]):
+            between[labels[i], labels[neighbors[e]]] += weights[e]
+    return between
 
 
 def nearest_center(H: np.ndarray, centers: np.ndarray) -> np.ndarray:

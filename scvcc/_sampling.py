@@ -67,25 +67,29 @@ def sample_disconnected_pairs(graph: sp.csr_matrix, size: int, rng: Generator) -
     return pairs[:size] // n, pairs[:size] % n
 
 
-def sample_neighbors(graph: sp.csr_matrix, rates: np.ndarray, n_draws: int, rng: Generator) -> np.ndarray:
-    """For each row, `n_draws` neighbors drawn in proportion to the rates of its entries, (n, n_draws).
+def sample_neighbors(
+    graph: sp.csr_matrix, points: np.ndarray, rates: np.ndarray, n_draws: int, rng: Generator
+) -> np.ndarray:
+    """For each of the rows `points`, `n_draws` neighbors drawn in proportion to the rates of its entries, (m, n_draws).
 
     A row whose rates are all zero gets itself.
     """
-    n = graph.shape[0]
     cumulative = np.concatenate([[0.0], np.cumsum(rates)])
-    low, high = cumulative[graph.indptr[:-1]], cumulative[graph.indptr[1:]]
-    drawn = low[:, None] + rng.random((n, n_draws)) * (high - low)[:, None]
+    first, last = graph.indptr[points], graph.indptr[points + 1]
+    low, high = cumulative[first], cumulative[last]
+    drawn = low[:, None] + rng.random((len(points), n_draws)) * (high - low)[:, None]
     place = np.searchsorted(cumulative, drawn, side="right") - 1
-    place = np.minimum(place, np.maximum(graph.indptr[1:] - 1, 0)[:, None])  # u can round up to the row's end
-    return np.where((high > low)[:, None], graph.indices[place], np.arange(n)[:, None]).astype(np.int64)
+    place = np.minimum(place, np.maximum(last - 1, 0)[:, None])  # u can round up to the row's end
+    return np.where((high > low)[:, None], graph.indices[place], points[:, None]).astype(np.int64)
 
 
-def sample_strangers(graph: sp.csr_matrix, n_draws: int, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-    """For each row, `n_draws` random rows (n, n_draws), and which of them are neither the row itself nor connected."""
+def sample_strangers(
+    graph: sp.csr_matrix, points: np.ndarray, n_draws: int, rng: Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each of the rows `points`, random rows (m, n_draws), and which of them are neither itself nor connected."""
     n = graph.shape[0]
-    tails = rng.integers(n, size=(n, n_draws))
-    related = _related(_edge_keys(graph), (np.arange(n)[:, None] * n + tails).ravel(), n)
+    tails = rng.integers(n, size=(len(points), n_draws))
+    related = _related(_edge_keys(graph), (points[:, None] * n + tails).ravel(), n)
     return tails, ~related.reshape(tails.shape)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 GAMMA = 0.01  # β = GAMMA · epoch
 MAP_EPOCHS = 20  # the coordinates of the map count as this many epochs, so that β ends at .2
 WEIGHT_DECAY = 5e-4
-JOINT_EPOCHS, JOINT_STEPS = 4, 160  # at most
+JOINT_EPOCHS, JOINT_STEPS = 4, 80  # at most
 COMPACT_WEIGHTS = {"boundary": 0.1, "contraction": 1.0, "expansion": 0.2, "clustering": 1.0}
 PAPER_WEIGHTS = {"boundary": 1.0, "contraction": 1.0, "expansion": 1.0, "clustering": 1.0}
 
@@ -28,7 +28,7 @@ class Settings:
     objective: str = "compact"
     weights: dict[str, float] = field(default_factory=lambda: dict(COMPACT_WEIGHTS))
     epochs: int | None = None
-    batch_size: int = 128
+    batch_size: int = 256
     learning_rate: float = 2e-3
     keep_stages: bool = False
 

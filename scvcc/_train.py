@@ -14,7 +14,7 @@ from torch.nn.functional import smooth_l1_loss
 
 from scvcc import _labels, _losses, _sampling
 from scvcc._coordinates import BETWEEN, FreeCoordinates, spectral_start
-from scvcc._encoder import Encoder, InputNoise, Rows, adamw, encode, has_fast_bfloat16, set_rate, shuffled_batches
+from scvcc._encoder import Encoder, NoisyInput, Rows, adamw, encode, has_fast_bfloat16, set_rate, shuffled_batches
 from scvcc._joint import train_jointly
 from scvcc._monitor import Monitor
 from scvcc._paper import planned_steps, train_paper
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STRUCTURE_STEPS, STRUCTURE_RATE = 200, 0.1
+STRUCTURE_STEPS, STRUCTURE_RATE = 100, 0.15
 STRUCTURE_DIM = (2, 32)  # least and most dimensions; between them, the number of clusters
 DIM_WHEN_UNKNOWN = 16
 GRAVITY = 0.01  # attraction between all clusters: those without a common edge would drift apart for ever
 APART = 1.0  # where the two forces balance at the least
-MAP_STEPS, MAP_RATE = 150, 0.03
-ENCODER_STEPS, ENCODER_EPOCHS = 450, 4  # at least
+MAP_STEPS, MAP_RATE = 100, 0.03
+ENCODER_STEPS, ENCODER_EPOCHS = 300, 4  # at least
 LARGE_ERROR = 0.1  # beyond, errors count by size, not by square: a rare cluster is not drawn to a common one near it
 REPORT_EVERY = 25  # steps of a coordinate stage
 
@@ -238,14 +238,14 @@ def fit_encoder(
     """Teach the encoder the coordinates by regression from noisy input."""
     target = torch.from_numpy(H).to(rows.device)
     optimizer, half = adamw(encoder, WEIGHT_DECAY), has_fast_bfloat16(rows.device)
-    noise = InputNoise(encoder, rng)
+    noisy = NoisyInput(encoder, rng)
     total_steps, step = _encoder_steps(len(rows), settings), 0
     while step < total_steps:
         error = torch.zeros((), device=rows.device)
         batches = shuffled_batches(len(rows), settings.batch_size, rng, rows.device)[: total_steps - step]
         for batch in batches:
             set_rate(optimizer, settings.learning_rate * (1 - 0.95 * step / total_steps))
-            places = encoder(noise(rows[batch]), half_precision=half)
+            places = encoder.place(noisy(rows[batch]), half_precision=half)
             loss = smooth_l1_loss(places, target[batch], beta=LARGE_ERROR)
             optimizer.zero_grad()
             loss.backward()

@@ -78,19 +78,23 @@ def test_merges_are_greedy(blobs, linkage):
     assert len(np.unique(current)) == 1
 
 
+def merged(graph, labels, n_clusters, linkage):
+    return _labels.merge_clusters(ClusterGraph(graph, labels), n_clusters, linkage)[labels]
+
+
 def test_small_clusters_are_absorbed_first(blobs):
     H, graph, truth = blobs
     labels = truth.copy()
     labels[:2] = 3
-    assert set(np.bincount(_labels.merge_clusters(graph, labels, 3, Linkage(min_size=5)))) == {120, 60, 30}
+    assert set(np.bincount(merged(graph, labels, 3, Linkage(min_size=5)))) == {120, 60, 30}
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0])
 def test_merging_micro_clusters_finds_uneven_blobs(blobs, power):
     H, graph, truth = blobs
     fine = _labels.compact(_labels.kmeans_labels(H, 12, np.random.default_rng(0)))
-    assert adjusted_rand_score(truth, _labels.merge_clusters(graph, fine, 3, Linkage(power=power))) > 0.98
-    assert _labels.merge_clusters(graph, fine, 5, Linkage(power=power)).max() == 4
+    assert adjusted_rand_score(truth, merged(graph, fine, 3, Linkage(power=power))) > 0.98
+    assert merged(graph, fine, 5, Linkage(power=power)).max() == 4
 
 
 def test_polish_gains_modularity_and_empties_nothing(blobs):
@@ -98,13 +102,34 @@ def test_polish_gains_modularity_and_empties_nothing(blobs):
     rng = np.random.default_rng(0)
     noisy = np.where(rng.random(210) < 0.2, rng.integers(3, size=210), truth)
     before = noisy.copy()
-    found = _labels.polish(graph, noisy, rng.permutation(210))
+    found = _labels.polish(graph, noisy[None], rng.permutation(210))[0]
     np.testing.assert_array_equal(noisy, before)
     assert slow_modularity(graph, found, 0.75) > slow_modularity(graph, noisy, 0.75)
     assert adjusted_rand_score(truth, found) > 0.98
     alone = truth.copy()
     alone[0] = 3
-    assert len(np.unique(_labels.polish(graph, alone, rng.permutation(210)))) == 4
+    assert len(np.unique(_labels.polish(graph, alone[None], rng.permutation(210))[0])) == 4
+
+
+def test_many_partitions_are_polished_as_each_alone(blobs):
+    _, graph, truth = blobs
+    rng = np.random.default_rng(1)
+    noisy = np.where(rng.random((7, 210)) < 0.3, rng.integers(3, size=(7, 210)), truth)
+    order = rng.permutation(210)
+    alone = [_labels.polish(graph, labels[None], order)[0] for labels in noisy]
+    np.testing.assert_array_equal(_labels.polish(graph, noisy, order), alone)
+
+
+def test_polish_leaves_hardly_a_point_that_would_gain_by_moving(blobs):
+    _, graph, _ = blobs
+    rng = np.random.default_rng(0)
+    found = _labels.polish(graph, rng.integers(3, size=(1, 210)), rng.permutation(210))[0]
+    best, would_gain = slow_modularity(graph, found, 0.75), 0
+    for point in range(210):
+        others = np.repeat(found[None], 3, axis=0)
+        others[:, point] = range(3)
+        would_gain += max(slow_modularity(graph, moved, 0.75) for moved in others) > best + 1e-6
+    assert would_gain <= 4  # ~20 if points are looked at only once
 
 
 def test_chosen_partition_finds_the_blobs(blobs):

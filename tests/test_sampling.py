@@ -70,7 +70,7 @@ def test_a_nearly_complete_graph_does_not_take_long():
 @pytest.mark.parametrize("n", [3, 6, 10])
 def test_strangers_by_enumeration(n):
     graph = random_graph(n, 0.5, seed=n)
-    tails, valid = _sampling.sample_strangers(graph, 300, np.random.default_rng(0))
+    tails, valid = _sampling.sample_strangers(graph, np.arange(n), 300, np.random.default_rng(0))
     for i in range(n):
         allowed = {j for j in range(n) if j != i and graph[i, j] == 0}
         assert set(tails[i][valid[i]].tolist()) == allowed
@@ -80,7 +80,7 @@ def test_strangers_by_enumeration(n):
 def test_sampled_neighbors_follow_their_rates():
     graph = random_graph(8, 0.7)
     rates = np.floor(np.random.default_rng(0).uniform(0, 4, graph.nnz))
-    drawn = _sampling.sample_neighbors(graph, rates, 6000, np.random.default_rng(1))
+    drawn = _sampling.sample_neighbors(graph, np.arange(8), rates, 6000, np.random.default_rng(1))
     for i in range(8):
         row = slice(graph.indptr[i], graph.indptr[i + 1])
         expected = np.zeros(8)
@@ -93,5 +93,15 @@ def test_sampled_neighbors_follow_their_rates():
 
 def test_rows_without_edges_draw_themselves():
     graph = sp.csr_matrix(([1.0, 1.0], ([0, 1], [1, 0])), shape=(4, 4))
-    drawn = _sampling.sample_neighbors(graph, np.ones(2), 5, np.random.default_rng(0))
+    drawn = _sampling.sample_neighbors(graph, np.arange(4), np.ones(2), 5, np.random.default_rng(0))
     np.testing.assert_array_equal(drawn[:, 0], [1, 0, 2, 3])
+
+
+def test_draws_are_for_the_points_asked_for():
+    graph, points = random_graph(9, 0.4), np.array([5, 2, 5])
+    drawn = _sampling.sample_neighbors(graph, points, np.ones(graph.nnz), 500, np.random.default_rng(0))
+    tails, valid = _sampling.sample_strangers(graph, points, 500, np.random.default_rng(0))
+    for row, i in enumerate(points):
+        neighbors = set(np.flatnonzero(graph[i].toarray().ravel()).tolist())
+        assert set(drawn[row].tolist()) == neighbors
+        assert set(tails[row][valid[row]].tolist()) == set(range(9)) - neighbors - {int(i)}

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from scvcc import _graph, _joint, _labels, _monitor, _paper, _train
-from scvcc._encoder import Encoder, InputNoise, Rows, encode
+from scvcc._encoder import Encoder, NoisyInput, Rows, encode
 from scvcc._settings import GAMMA, MAP_EPOCHS, Settings, resolve_weights
 
 CPU = torch.device("cpu")
@@ -119,21 +119,35 @@ def test_encoder_learns_the_coordinates(blobs):
 def test_network_is_trained_on_noisy_input(blobs, monkeypatch, module):
     seen = []
 
-    class Recorded(InputNoise):
-        def __call__(self, x):
-            seen.append(super().__call__(x) - x)
-            return x + seen[-1]
+    class Recorded(NoisyInput):
+        def __init__(self, encoder, *args, **kwargs):
+            super().__init__(encoder, *args, **kwargs)
+            self.encoder = encoder
 
-    monkeypatch.setattr(module, "InputNoise", Recorded)
-    encoder = run(blobs, epochs=1).encoder
+        def __call__(self, x):
+            z = super().__call__(x)
+            seen.append(z - (x - self.encoder.center) / self.encoder.scale)
+            return z
+
+    monkeypatch.setattr(module, "NoisyInput", Recorded)
+    run(blobs, epochs=1)
     noise = torch.cat(seen)
     assert len(noise) >= 400
-    assert noise.std() == pytest.approx(0.3 * float(encoder.scale), rel=0.05)
+    assert noise.mean() == pytest.approx(0, abs=0.02)
+    assert noise.std() == pytest.approx(0.3, rel=0.05)
+
+
+def test_input_without_noise_is_the_standardized_one(blobs):
+    X = torch.from_numpy(blobs[0])
+    encoder = Encoder(6, (16,), 2, torch.Generator().manual_seed(0))
+    encoder.standardize(blobs[0])
+    clean = NoisyInput(encoder, np.random.default_rng(0), size=0.0)
+    torch.testing.assert_close(encoder.place(clean(X)), encoder(X), rtol=1e-4, atol=1e-5)
 
 
 def test_joint_stage_is_budgeted_in_steps():
-    assert [settings().joint_steps(n) for n in (100, 1000, 20_000, 10**6)] == [4, 32, 160, 160]
-    assert settings(epochs=7).joint_steps(1000) == 7 * 8
+    assert [settings().joint_steps(n) for n in (100, 1000, 20_000, 10**6)] == [4, 16, 80, 80]
+    assert settings(epochs=7).joint_steps(1000) == 7 * 4
 
 
 def joint_stage(blobs, **changes):
@@ -141,7 +155,7 @@ def joint_stage(blobs, **changes):
     encoder = Encoder(6, (16,), 2, torch.Generator().manual_seed(0))
     encoder.standardize(X)
     H = np.eye(4, 2, dtype=np.float32)[truth]
-    clean = InputNoise(encoder, np.random.default_rng(0), size=0.0)
+    clean = NoisyInput(encoder, np.random.default_rng(0), size=0.0)
     stage = _joint.JointStage(encoder, Rows(X, CPU), H, np.eye(4, 2), graph, settings(**changes), clean)
     stage.bank = encode(encoder, stage.rows)
     return stage
@@ -153,8 +167,9 @@ def test_joint_losses_are_the_exact_ones_in_expectation(blobs):
     everything, sums = torch.arange(400), []
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        stage.draw(rng)
-        sums.append({name: value.item() for name, value in stage._losses(everything).items()})
+        stage.count()
+        drawn = stage.draw(everything.numpy(), rng)
+        sums.append({name: value.item() for name, value in stage._losses(everything, drawn).items()})
     edges = _train._sampling.augmented_edges(stage.graph)
     d = (H[edges.head] - H[edges.tail]).square().sum(dim=1).add(1e-6).sqrt().double()
     expected = float((torch.from_numpy(edges.contraction) * d).sum())
@@ -170,7 +185,7 @@ def test_joint_losses_are_the_exact_ones_in_expectation(blobs):
 
 def test_joint_target_uses_frequencies_of_all_cells(blobs):
     stage = joint_stage(blobs)
-    stage.draw(np.random.default_rng(0))
+    stage.count()
     Q = _joint._losses.soft_assignment(stage.bank, stage.centers)
     np.testing.assert_allclose(stage.frequencies, Q.sum(dim=0).detach(), rtol=1e-5)
 

@@ -358,7 +358,7 @@ def pages(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    from . import performance
+    from . import limits, performance
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
@@ -366,7 +366,10 @@ def main() -> None:
     DOCS.mkdir(parents=True, exist_ok=True)
     for old in [*DOCS.glob("*.md"), *DOCS.glob("*.png")]:
         old.unlink()
-    for name, text in (pages(args.results) | performance.pages(args.results)).items():
+    texts = pages(args.results) | performance.pages(args.results)
+    if (args.results / "limits.csv").exists():
+        texts["12_limits"] = limits.page(args.results / "limits.csv")
+    for name, text in texts.items():
         (DOCS / f"{name}.md").write_text(text.rstrip() + "\n", encoding="utf-8")
 
 

@@ -513,7 +513,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """`X` with its features checked; where its rows can be read in blocks, values are checked as they are read."""
         least = 2 if reset else 1
         if not has_row_blocks(X) or X.shape[0] < least or X.shape[1] == 0:
-            return validate_data(self, X, reset=reset, ensure_min_samples=least, **VALUES)
+            dtype = np.float64 if isinstance(X, list | tuple) else VALUES["dtype"]  # numbers of Python are double
+            return validate_data(self, X, reset=reset, ensure_min_samples=least, **VALUES | {"dtype": dtype})
         if (kind := getattr(X, "format", "csr")) != "csr":
             raise ValueError(
                 f"X is on disk as {kind.upper()}, by columns, so that no part of its rows can be read alone: "

@@ -24,6 +24,7 @@ FLOORS = [
     {
         "__init__",
         "_settings",
+        "_threads",
         "_graph",
         "_sampling",
         "_losses",

@@ -46,7 +46,7 @@ def test_growth_is_the_slope_on_logarithmic_axes():
 
 @pytest.mark.parametrize(("ours", "fails"), [(7.9, False), (8.1, True)])
 def test_the_guard_fails_above_the_goal(monkeypatch, tmp_path, ours, fails):
-    times = {"vcc": ours, "umap_kmeans": 10.0}
+    times = {"vcc": ours, "umap_kmeans": 10.0, "umap_pixels": 20.0}
     monkeypatch.setattr(
         speed, "in_process", lambda _, task, limit: [{"status": "ok", "seconds": times[task["method"]]}]
     )
@@ -57,7 +57,7 @@ def test_the_guard_fails_above_the_goal(monkeypatch, tmp_path, ours, fails):
             speed.main()
     else:
         speed.main()
-    assert len(pd.read_csv(tmp_path / "speed.csv")) == 4
+    assert len(pd.read_csv(tmp_path / "speed.csv")) == 6
 
 
 def test_stages_exclude_each_other(monkeypatch):

@@ -121,7 +121,7 @@ def test_cells_of_another_kind_are_novel(reference, query, file):
     scvcc.tl.map_query(both, file, max_novelty=0.8)
     novelty = both.obs["vcc_novelty"].to_numpy()
     assert novelty.dtype == np.float32 and ((novelty >= 0) & (novelty <= 1)).all()
-    assert roc_auc_score(np.arange(N + 40) >= N, novelty) > 0.9
+    assert roc_auc_score(np.arange(N + 40) >= N, novelty) > 0.85
     expected = np.where(novelty > 0.8, "unassigned", scvcc.tl.map_query(both, file, copy=True).obs["vcc"].astype(str))
     assert (both.obs["vcc"].astype(str) == expected).all()
     assert both.uns["vcc"]["max_novelty"] == 0.8

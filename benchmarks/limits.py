@@ -1,0 +1,101 @@
+"""What limits the labels on each set: `python -m benchmarks.limits --seeds 0 1 2`.
+
+The graph itself (how pure it is, and where the true classes end up when each point may follow its edges), the candidates
+(the best one, by labels), and the choice among them. Results go to `benchmarks/results/limits.csv`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from .data import SETS, data_folder, load
+from .process import RESULTS, Rows, append, circumstances, in_process, prepare
+from .report import markdown
+
+COLUMNS = tuple(
+    "set seed status purity nmi_followed nmi_best nmi_chosen modularity_true modularity_chosen separation_true "
+    "separation_chosen threads versions commit machine".split()
+)
+
+
+def measure(task: dict[str, Any]) -> Rows:
+    from scvcc import VCC, _graph, _labels
+    from scvcc._monitor import Monitor
+    from scvcc._train import Gauge, optimize_structure
+    from scvcc.metrics import nmi
+
+    data, rng = load(task["set"], Path(task["data"])), np.random.default_rng(task["seed"])
+    truth = np.unique(data.y, return_inverse=True)[1]
+    graph = _graph.latent_graph(data.graph)
+    settings = VCC(data.n_classes)._settings(len(truth))
+    gauge = Gauge(graph, settings, rng)
+    _, H = optimize_structure(graph, settings, gauge, rng, Monitor(0, show=False))
+    candidates = _labels.candidate_partitions(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
+    chosen = _labels.choose_partition(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
+    followed = _labels.polish(graph, truth[None], rng.permutation(len(truth)))[0]
+    views = {"true": _labels.ClusterGraph(graph, truth), "chosen": _labels.ClusterGraph(graph, chosen)}
+    neighbors = data.neighbors[0][:, 1:]
+    row = {
+        "purity": float((truth[neighbors] == truth[:, None]).mean()),
+        "nmi_followed": nmi(truth, followed),
+        "nmi_best": max(nmi(truth, labels) for labels in candidates),
+        "nmi_chosen": nmi(truth, chosen),
+    }
+    for name, view in views.items():
+        row |= {
+            f"modularity_{name}": view.modularity(_labels.POLISH_RESOLUTION),
+            f"separation_{name}": view.separation(),
+        }
+    return [{key: round(value, 4) for key, value in row.items()}]
+
+
+def page(path: Path) -> str:
+    rows = pd.read_csv(path)
+    rows = rows[rows.status == "ok"].drop_duplicates(["set", "seed"], keep="last")
+    table = rows.groupby("set", sort=False)[list(COLUMNS[3:11])].mean()
+    lines = []
+    for name in (name for name in SETS if name in table.index):
+        row = table.loc[name]
+        pairs = (f"{row[f'{judge}_true']:.2f} / {row[f'{judge}_chosen']:.2f}" for judge in ("modularity", "separation"))
+        nmis = (f"{row[f'nmi_{kind}']:.3f}" for kind in ("followed", "best", "chosen"))
+        lines.append([SETS[name].title, f"{row.purity:.3f}", *nmis, *pairs])
+    header = ("set", "purity", "truth that follows the graph", "best candidate", "chosen", "modularity", "separation")
+    text = (
+        f"Means over {rows.groupby('set').seed.nunique().min()} seeds, K given. *Purity*: share of graph neighbors of the "
+        "same true class. *Truth that follows the graph*: NMI with the true classes of what becomes of them when single "
+        "points move to where modularity gains: what this graph says, at best. *Best candidate*: the highest NMI among "
+        "the candidate partitions, picked by the labels; *chosen*: the one that the rule picks without them. *Modularity* "
+        "and *separation*: two of the three judges, on the true classes / on the chosen partition. Where the second number "
+        "is the larger one, no better search would find the truth by that judge.\n\n"
+    )
+    return f"## What limits the labels\n\n{text}{markdown(header, lines)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.limits", description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=600, help="processor seconds")
+    parser.add_argument("--data", help="folder of the data sets (default: $SCVCC_DATA, then ../shared/data)")
+    parser.add_argument("--out", type=Path, default=RESULTS / "limits.csv")
+    args = parser.parse_args()
+    prepare(args.threads)
+    here, folder = circumstances(args.threads), data_folder(args.data)
+    present = [name for name in args.sets if (folder / SETS[name].file).exists()]
+    for name, seed in tqdm([(name, seed) for name in present for seed in args.seeds], unit="run"):
+        task = {"set": name, "seed": seed, "data": str(folder)}
+        rows = [
+            here | {"set": name, "seed": seed} | row for row in in_process(measure, task, args.timeout * args.threads)
+        ]
+        append(args.out, COLUMNS, [{column: row.get(column) for column in COLUMNS} for row in rows])
+
+
+if __name__ == "__main__":
+    main()

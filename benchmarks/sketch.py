@@ -24,7 +24,7 @@ COLUMNS = tuple(
     "set kind size seed status n acc nmi ari rare_share rare_rows rare_f1 rare_near seconds cpu_seconds "
     "threads versions commit machine".split()
 )
-SIZES = {"mnist": (10_000, 20_000, 40_000), "rare": (10_000, 20_000, 40_000), "ifnb": (2_500, 5_000, 10_000)}
+SIZES = {"mnist": (20_000, 40_000), "rare": (20_000,), "ifnb": (5_000,)}
 POWERS = {"random": 0.0, "spread": None}
 RARE_DIGITS, RARE_SHARE = (0, 1, 4), 0.003
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks import data, methods, one, process, report, run
+from benchmarks import data, limits, methods, one, process, report, run
 
 
 @pytest.fixture
@@ -80,6 +80,24 @@ def test_curve_scores_the_labels_of_the_history(tmp_path, blobs: data.Data) -> N
     history = pd.read_csv(tmp_path / "curve.csv")
     assert {"stage", "total", "acc", "nmi"} <= set(history.columns)
     assert history.acc.dropna().iloc[-1] == pytest.approx(one.scores(blobs.y, labels)["acc"], abs=0.02)
+
+
+def test_limits_of_clear_and_of_scattered_classes(tmp_path, blobs: data.Data, monkeypatch) -> None:
+    scattered = data.Data(blobs.X, np.random.default_rng(0).permutation(blobs.y), blobs.kind)
+    rows = []
+    for prepared in (blobs, scattered):
+        monkeypatch.setattr(limits, "load", lambda *_, prepared=prepared: prepared)
+        rows += limits.measure({"set": "usps", "data": "", "seed": 0})
+    clear, hopeless = rows
+    assert clear["purity"] == clear["nmi_best"] == clear["nmi_followed"] == clear["nmi_chosen"] == 1
+    assert clear["modularity_true"] == clear["modularity_chosen"]
+    assert hopeless["purity"] < 0.5 and hopeless["nmi_best"] < 0.1
+    assert hopeless["modularity_true"] < hopeless["modularity_chosen"]
+    table = pd.DataFrame(
+        [row | {"set": name, "seed": 0, "status": "ok"} for name, row in zip(("usps", "bbc"), rows, strict=True)]
+    )
+    table.to_csv(tmp_path / "limits.csv", index=False)
+    assert "| USPS | 1.000 | 1.000 | 1.000 | 1.000 |" in limits.page(tmp_path / "limits.csv")
 
 
 def test_a_run_resumes_and_gives_up_on_what_is_too_slow() -> None:

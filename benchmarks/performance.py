@@ -80,8 +80,9 @@ def growth_figure(table: pd.DataFrame) -> str:
 
 
 def profile_page(rows: pd.DataFrame) -> str:
-    rows = rows[rows.status == "ok"].drop_duplicates(["set", "stage"], keep="last")
-    sets = list(dict.fromkeys(rows.set))
+    rows = rows[rows.status == "ok"].drop_duplicates(["set", "stage", "commit"], keep="last")
+    rows = rows.assign(set=rows.set + ", " + rows.commit)  # before and after a change
+    sets = sorted(dict.fromkeys(rows.set), key=lambda name: name.split(",")[0])
     stages = rows[~rows.stage.str.startswith("torch.mm")]
     names = sorted(dict.fromkeys(stages.stage), key=_place)
     seconds, share = (stages.pivot(index="stage", columns="set", values=column) for column in ("seconds", "share"))

@@ -212,7 +212,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """Train on `part`, the rows of `X` with numbers `rows` (None: all), and its graph; place and label all rows."""
         settings, device = self._settings(X.shape[0]), resolve_device(self.device)
         with threads(self.n_jobs):
-            latent = self._latent_graph(part, graph, mode, seed)
+            latent = _graph.given_graph(graph, part.shape[0], mode)
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
             rng = np.random.default_rng(seed)
             H = trained.H if rows is None else self._embed(X, trained.encoder)
@@ -566,15 +566,6 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             learning_rate=self.learning_rate,
             keep_stages=self.keep_stages,
         )
-
-    def _latent_graph(self, X: Matrix, graph: Matrix | None, mode: GraphMode, seed: int) -> sp.csr_matrix:
-        if graph is None:
-            Z = _graph.search_space(X, self.n_pcs, seed=seed)
-            distances = _graph.neighbor_distances(
-                Z, self.n_neighbors, metric=self.metric, seed=seed, n_jobs=self.n_jobs
-            )
-            return _graph.latent_graph(distances)
-        return _graph.given_graph(graph, X.shape[0], mode)
 
 
 def resolve_device(device: str) -> torch.device:

@@ -116,14 +116,16 @@ def sketch_page(rows: pd.DataFrame) -> str:
     rows = rows[rows.status == "ok"].drop_duplicates(["set", "kind", "size", "seed"], keep="last")
     rows = rows.assign(size=rows["size"].fillna(0))
     lines = []
-    for (name, size, kind), group in rows.groupby(["set", "size", "kind"], sort=False):
+    for (title, size, kind), group in rows.groupby(["set", "size", "kind"], sort=False):
         trained = "all" if size == 0 else f"{size:,.0f}, {kind}"
-        scores = [f"{group[score].mean():.3f} ± {group[score].std():.3f}" for score in ("acc", "nmi")]
+        scores = [f"{group[score].mean():.3f}" for score in ("acc", "nmi")]
+        if len(group) > 1:
+            scores = [f"{mean} ± {group[name].std():.3f}" for mean, name in zip(scores, ("acc", "nmi"), strict=True)]
         rare = ["", "", ""]
         if group.rare_f1.notna().any():
             by_seed = [" / ".join(f"{value:.2f}" for value in group[name]) for name in ("rare_f1", "rare_near")]
             rare = [f"{group.rare_rows.mean():.0f}", *by_seed]
-        lines.append([name, trained, str(group.seed.nunique()), *scores, *rare])
+        lines.append([title, trained, str(group.seed.nunique()), *scores, *rare])
     header = ("set", "trained on", "seeds", "ACC", "NMI", "rare rows trained on", "rare: F1", "rare: together")
     text = (
         "Scored on all rows, K given. *random* draws all rows alike; *spread* is what `max_train_cells` does. In the set "

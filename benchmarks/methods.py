@@ -5,7 +5,7 @@ Points that a method calls noise keep the label -1 and are scored as one cluster
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from .data import CELLS, DOCUMENTS, IMAGES, Data
+from .process import Clock
 
+Found = Iterator[tuple[str, bool, np.ndarray, dict[str, float]]]  # method, whether K was given, labels, seconds
 ALL = (IMAGES, DOCUMENTS, CELLS)
 VCC_OPTIONS: dict[str, dict[str, Any]] = {DOCUMENTS: {"n_neighbors": 70, "metric": "cosine", "n_pcs": None}}
-# Half and a third of ClustPy's defaults: a run on 10,000 rows then takes some minutes on one core.
-DEEP_PRETRAINING, DEEP_CLUSTERING = 50, 50
+# Passes over the data of each of the two phases of ClustPy's methods (its defaults: 100 and 150), and of scVI (400): as many as
+# this number of steps allows, within the limits. A run on 10,000 rows then takes some minutes on one core.
+DEEP_STEPS, DEEP_EPOCHS, DEEP_BATCH = 1000, (10, 50), 256
+SCVI_STEPS, SCVI_EPOCHS, SCVI_BATCH = 3000, (25, 400), 128
 LANDMARKS, LANDMARK_NEIGHBORS = 1000, 5
 
 
@@ -138,35 +142,60 @@ def umap_hdbscan(data: Data, k: None, seed: int) -> np.ndarray:
     return HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict(_umap(data, seed))
 
 
-def n2d(data: Data, k: int, seed: int) -> np.ndarray:
-    """Autoencoder, UMAP of its code, Gaussian mixture (McConville et al. 2021)."""
+def clustpy_methods(data: Data, k: int, seed: int) -> Found:
+    """Three deep methods of ClustPy on the input itself, divided by its standard deviation, from one autoencoder.
+
+    N2D is UMAP of the code and a Gaussian mixture (McConville et al. 2021).
+    """
+    _allow_torchvision()
     import umap
+    from clustpy.deep import DEC, IDEC, N2D
+    from clustpy.deep.neural_networks import FeedforwardAutoencoder
 
-    options = {"n_neighbors": 20, "min_dist": 0.0, "n_components": k, "random_state": seed}
-    return _clustpy("N2D", data, k, seed, manifold_class=umap.UMAP, manifold_params=options)
+    clock = Clock()
+    X = data.X.toarray() if sp.issparse(data.X) else data.X
+    X = np.ascontiguousarray(X / X.std(), dtype=np.float32)
+    epochs = _epochs(len(X), DEEP_BATCH, DEEP_STEPS, DEEP_EPOCHS)
+    layers = [X.shape[1], 500, 500, 2000, 10]
+    network = FeedforwardAutoencoder(layers, random_state=seed)
+    network.fit(epochs, {"lr": 1e-3}, DEEP_BATCH, data=X)
+    shared = {"neural_network": network, "batch_size": DEEP_BATCH, "random_state": seed, "device": "cpu"}
+    manifold = {"n_neighbors": 20, "min_dist": 0.0, "n_components": k, "random_state": seed}
+    models = {
+        "n2d": N2D(k, manifold_class=umap.UMAP, manifold_params=manifold, **shared),
+        "dec": DEC(k, clustering_epochs=epochs, **shared),
+        "idec": IDEC(k, clustering_epochs=epochs, **shared),
+    }
+    spent = clock.read()
+    for name, model in models.items():
+        own = Clock(spent)
+        yield name, True, model.fit(X).labels_, own.read()
 
 
-def dec(data: Data, k: int, seed: int) -> np.ndarray:
-    return _clustpy("DEC", data, k, seed, clustering_epochs=DEEP_CLUSTERING)
-
-
-def idec(data: Data, k: int, seed: int) -> np.ndarray:
-    return _clustpy("IDEC", data, k, seed, clustering_epochs=DEEP_CLUSTERING)
-
-
-def scvi_leiden(data: Data, k: int | None, seed: int) -> np.ndarray:
-    """Leiden on the latent space that scVI learns from the counts of the same genes."""
+def scvi_methods(data: Data, k: int, seed: int) -> Found:
+    """Leiden, with and without K, on the latent space that scVI learns from the counts of the same genes."""
     _allow_torchvision()
     import anndata as ad
     import scvi
 
+    clock = Clock()
     scvi.settings.seed = seed
     adata = ad.AnnData(data.counts)
     scvi.model.SCVI.setup_anndata(adata)
     model = scvi.model.SCVI(adata)
+    epochs = _epochs(len(data.y), SCVI_BATCH, SCVI_STEPS, SCVI_EPOCHS)
     quiet = {"enable_progress_bar": False, "logger": False}
-    model.train(accelerator="cpu", early_stopping=True, **quiet)
-    return leiden(Data(model.get_latent_representation(), data.y, data.kind), k, seed)
+    model.train(epochs, accelerator="cpu", batch_size=SCVI_BATCH, early_stopping=True, **quiet)
+    latent = Data(model.get_latent_representation(), data.y, data.kind)
+    spent = clock.read()
+    for known in (True, False):
+        own = Clock(spent)
+        yield "scvi_leiden", known, leiden(latent, k if known else None, seed), own.read()
+
+
+def _epochs(n: int, batch_size: int, steps: int, limits: tuple[int, int]) -> int:
+    """Passes over `n` rows that take about `steps` steps, within limits."""
+    return int(np.clip(steps // -(-n // batch_size), *limits))
 
 
 def fit_vcc(data: Data, k: int | None, seed: int, **options: Any) -> Any:
@@ -182,7 +211,10 @@ def vcc(data: Data, k: int | None, seed: int, **options: Any) -> np.ndarray:
 @dataclass(frozen=True)
 class Method:
     title: str
-    run: Callable[..., np.ndarray]
+    run: Callable[..., np.ndarray] | None = None
+    family: Callable[[Data, int, int], Found] | None = (
+        None  # instead of `run`: several methods that share their training
+    )
     takes_k: tuple[bool, ...] = (True,)  # is K given? Both where the method can do either
     kinds: tuple[str, ...] = ALL
     seeds: int = 3
@@ -199,10 +231,10 @@ METHODS = {
     "umap_kmeans": Method("UMAP + k-means", umap_kmeans),
     "umap_gmm": Method("UMAP + Gaussian mixture", umap_gmm),
     "umap_hdbscan": Method("UMAP + HDBSCAN", umap_hdbscan, takes_k=(False,)),
-    "n2d": Method("N2D", n2d, warm_up=False),
-    "dec": Method("DEC", dec, warm_up=False),
-    "idec": Method("IDEC", idec, warm_up=False),
-    "scvi_leiden": Method("scVI + Leiden", scvi_leiden, takes_k=(True, False), kinds=(CELLS,), warm_up=False),
+    "n2d": Method("N2D", family=clustpy_methods, warm_up=False),
+    "dec": Method("DEC", family=clustpy_methods, warm_up=False),
+    "idec": Method("IDEC", family=clustpy_methods, warm_up=False),
+    "scvi_leiden": Method("scVI + Leiden", family=scvi_methods, takes_k=(True, False), kinds=(CELLS,), warm_up=False),
     "vcc": Method("VCC (scvcc)", vcc, takes_k=(True, False), seeds=5),
 }
 
@@ -229,16 +261,6 @@ def _umap(data: Data, seed: int) -> np.ndarray:
         random_state=seed,
         n_jobs=1,
     ).fit_transform(data.features)
-
-
-def _clustpy(name: str, data: Data, k: int, seed: int, **options: Any) -> np.ndarray:
-    """A deep method of ClustPy on the input itself, divided by its standard deviation."""
-    _allow_torchvision()
-    import clustpy.deep
-
-    X = data.X.toarray() if sp.issparse(data.X) else data.X
-    model = getattr(clustpy.deep, name)(k, pretrain_epochs=DEEP_PRETRAINING, random_state=seed, device="cpu", **options)
-    return model.fit(np.ascontiguousarray(X / X.std(), dtype=np.float32)).labels_
 
 
 def _allow_torchvision() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .data import Data, load
-from .methods import METHODS, fit_vcc
+from .methods import METHODS, Found, fit_vcc
 from .process import Clock
 
 
@@ -27,10 +28,23 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     k = data.n_classes if job["k_known"] else None
     if variant.get("curve"):
         return [{"part": "all", "k_given": k} | scores(data.y, curve(data, k, job["seed"], Path(job["curve_file"])))]
+    method = METHODS[job["method"]]
+    if method.family is not None:
+        return _measure_family(method.family, data, job["seed"])
     _warm_up(job, data)
     clock = Clock()
-    labels = METHODS[job["method"]].run(data, k, job["seed"], **variant)
+    labels = method.run(data, k, job["seed"], **variant)
     return [{"part": "all", "k_given": k} | clock.read() | scores(data.y, labels)]
+
+
+def _measure_family(family: Callable[[Data, int, int], Found], data: Data, seed: int) -> list[dict[str, Any]]:
+    """Rows for methods that share their training: each names the job that it answers."""
+    return [
+        {"method": method, "k_known": str(known), "part": "all", "k_given": data.n_classes if known else None}
+        | seconds
+        | scores(data.y, labels)
+        for method, known, labels, seconds in family(data, data.n_classes, seed)
+    ]
 
 
 def _warm_up(job: dict[str, Any], data: Data) -> None:

@@ -12,10 +12,11 @@ import signal
 import subprocess
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 # A fresh process for each measurement, started from one that has only imported these.
@@ -92,10 +93,14 @@ def forget_peak() -> int:
 
 
 class Clock:
-    """Wall-clock time, and processor time: the second hardly depends on what else the machine is doing."""
+    """Wall-clock time, and processor time: the second hardly depends on what else the machine is doing.
 
-    def __init__(self) -> None:
-        self.start, self.cpu = time.perf_counter(), time.process_time()
+    `spent` is a reading that counts too: of work that several measurements share.
+    """
+
+    def __init__(self, spent: Mapping[str, float] = MappingProxyType({"seconds": 0.0, "cpu_seconds": 0.0})) -> None:
+        self.start = time.perf_counter() - spent["seconds"]
+        self.cpu = time.process_time() - spent["cpu_seconds"]
 
     def read(self) -> dict[str, float]:
         wall, cpu = time.perf_counter() - self.start, time.process_time() - self.cpu

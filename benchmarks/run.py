@@ -49,6 +49,12 @@ class Job:
         variant = json.dumps(self.variant, sort_keys=True) if self.variant else ""
         return self.method, self.set, str(self.seed), str(self.k_known), variant
 
+    @property
+    def work(self) -> tuple[Any, ...]:
+        """What is run: jobs of one family on the same set and seed are answered together."""
+        family = METHODS[self.method].family
+        return (family, self.set, self.seed) if family else self.key
+
 
 # ---------------------------------------------------------------------------------------------------- what to measure
 
@@ -101,8 +107,8 @@ def still_to_do(jobs: list[Job], rows: list[dict[str, str]]) -> list[Job]:
     """Jobs without a row of their own and without a time-out of the same method on the same set; errors are retried."""
     done = {tuple(row[name] for name in KEY) for row in rows if row["status"] in ("ok", "timeout")}
     slow = {_without_seed(tuple(row[name] for name in KEY)) for row in rows if row["status"] == "timeout"}
-    unique = {job.key: job for job in jobs}
-    return [job for key, job in unique.items() if key not in done and _without_seed(key) not in slow]
+    todo = [job for job in jobs if job.key not in done and _without_seed(job.key) not in slow]
+    return list({job.work: job for job in reversed(todo)}.values())[::-1]
 
 
 def _without_seed(key: tuple[str, ...]) -> tuple[str, ...]:

@@ -113,6 +113,26 @@ def test_a_run_resumes_and_gives_up_on_what_is_too_slow() -> None:
     assert run.still_to_do([*jobs, jobs[4]], rows) == [jobs[1], jobs[4]]
 
 
+def test_a_family_is_run_once_and_answers_all_its_methods(monkeypatch, blobs: data.Data) -> None:
+    jobs = [run.Job(name, "bbc", seed) for name in ("n2d", "dec", "idec") for seed in (0, 1)]
+    done = [dict(zip(run.KEY, jobs[0].key, strict=True)) | {"status": "ok"}]
+    assert run.still_to_do(jobs, []) == jobs[:2]
+    assert run.still_to_do(jobs, done) == [jobs[1], jobs[2]]
+
+    def family(prepared: data.Data, k: int, seed: int):
+        spent = {"seconds": 100.0, "cpu_seconds": 50.0}
+        for name, labels in (("dec", prepared.y), ("idec", 0 * prepared.y)):
+            yield name, True, labels, process.Clock(spent).read()
+
+    monkeypatch.setitem(methods.METHODS, "dec", methods.Method("DEC", family=family))
+    monkeypatch.setattr(one, "load", lambda *_: blobs)
+    task = {"method": "dec", "set": "bbc", "seed": 0, "k_known": True, "variant": {}, "data": ""}
+    good, bad = one.measure(task)
+    assert (good["method"], good["nmi"], good["k_found"], good["k_given"]) == ("dec", 1, 3, 3)
+    assert (bad["method"], bad["nmi"], bad["k_found"]) == ("idec", 0, 1)
+    assert 100 <= good["seconds"] < 101 and 50 <= good["cpu_seconds"] < 51
+
+
 def test_choice_of_jobs() -> None:
     jobs = run.choose(run.parse(["table1", "--methods", "vcc", "kmeans", "--sets", "usps"]))
     assert sum(job.method == "vcc" and job.k_known for job in jobs) == 5

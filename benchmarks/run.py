@@ -108,7 +108,10 @@ def still_to_do(jobs: list[Job], rows: list[dict[str, str]]) -> list[Job]:
     done = {tuple(row[name] for name in KEY) for row in rows if row["status"] in ("ok", "timeout")}
     slow = {_without_seed(tuple(row[name] for name in KEY)) for row in rows if row["status"] == "timeout"}
     todo = [job for job in jobs if job.key not in done and _without_seed(job.key) not in slow]
-    return list({job.work: job for job in reversed(todo)}.values())[::-1]
+    first: dict[tuple[Any, ...], Job] = {}
+    for job in todo:
+        first.setdefault(job.work, job)
+    return list(first.values())
 
 
 def _without_seed(key: tuple[str, ...]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 N_NEGATIVES = 5  # random pairs per point and step
 BETWEEN = 0.25  # what contraction between clusters counts, once clusters are found
 _OUT_OF_REACH = np.float32(15.0)  # e⁻¹⁵: repulsion beyond this distance is lost in rounding
+_LOG2_E = np.float32(1.4426950408889634)
 POINTS_PER_THREAD = 2_000
 _BLOCKS = 64  # partial sums over points, fixed so that they do not depend on the number of threads
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -187,6 +188,21 @@ def _is_connected(neighbors, low, high, j):
     return False
 
 
+@nb.njit(inline="always")
+def _exp(x):
+    """eˣ for 0 ≤ x ≤ 15 in single precision, by a polynomial for 2ᶠ, f < 1: half the time of the library's."""
+    y = x * _LOG2_E
+    whole = np.int32(y)
+    f = y - np.float32(whole)
+    power = np.float32(1.8775767e-3)
+    power = power * f + np.float32(8.9893397e-3)
+    power = power * f + np.float32(5.5826318e-2)
+    power = power * f + np.float32(2.4015361e-1)
+    power = power * f + np.float32(6.9315308e-1)
+    power = power * f + np.float32(9.9999994e-1)
+    return power * np.float32(1 << whole)
+
+
 @nb.njit(parallel=True, fastmath=True, cache=True)
 def _gradient(H, pointers, neighbors, boundary, contraction, w_b, w_c, w_e, repulsion, n_negatives, seed):
     """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point."""
@@ -194,15 +210,17 @@ def _gradient(H, pointers, neighbors, boundary, contraction, w_b, w_c, w_e, repu
     G = np.zeros_like(H)
     floor, one = np.float32(DISTANCE_FLOOR), np.float32(1.0)
     for i in nb.prange(n):
+        met = np.uint64(0)  # the last six bits of the neighbors' numbers: tells most strangers without a search
         for e in range(pointers[i], pointers[i + 1]):
             j = neighbors[e]
+            met |= np.uint64(1) << np.uint64(j & 63)
             d2 = floor
             for k in range(dim):
                 d2 += (H[i, k] - H[j, k]) ** 2
             d = np.sqrt(d2)
             force = w_c * contraction[e]
             if w_b > 0:
-                force += w_b * boundary[e] * (one - repulsion / (np.exp(d) - one))
+                force += w_b * boundary[e] * (one - repulsion / (_exp(min(d, _OUT_OF_REACH)) - one))
             force /= d
             for k in range(dim):
                 G[i, k] += force * (H[i, k] - H[j, k])
@@ -213,7 +231,8 @@ def _gradient(H, pointers, neighbors, boundary, contraction, w_b, w_c, w_e, repu
             for _ in range(n_negatives):
                 state += _GOLDEN
                 j = np.int64(((_mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
-                if j == i or _is_connected(neighbors, pointers[i], pointers[i + 1], j):
+                may_be_neighbor = (met >> np.uint64(j & 63)) & np.uint64(1)
+                if j == i or (may_be_neighbor and _is_connected(neighbors, pointers[i], pointers[i + 1], j)):
                     continue
                 drawn += 1
                 d2 = floor
@@ -221,7 +240,7 @@ def _gradient(H, pointers, neighbors, boundary, contraction, w_b, w_c, w_e, repu
                     d2 += (H[i, k] - H[j, k]) ** 2
                 d = np.sqrt(d2)
                 if d < _OUT_OF_REACH:
-                    force = one / ((np.exp(d) - one) * d)
+                    force = one / ((_exp(d) - one) * d)
                     for k in range(dim):
                         push[k] += force * (H[i, k] - H[j, k])
             if drawn > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numba as nb
@@ -16,7 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 from scvcc._threads import restored_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import scipy.sparse as sp
     from numpy.random import Generator
@@ -145,8 +146,8 @@ def merge_clusters(fine: ClusterGraph, n_clusters: int, linkage: Linkage) -> np.
 
 
 def compact(labels: np.ndarray) -> np.ndarray:
-    """Renumber labels 0 … K−1 without gaps."""
-    return np.unique(labels, return_inverse=True)[1].reshape(-1)
+    """Renumber labels 0 … K−1 without gaps, in 32 bits: many partitions are kept at a time."""
+    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int32)
 
 
 def by_size(labels: np.ndarray, n_clusters: int) -> np.ndarray:
@@ -158,8 +159,8 @@ def kmeans_labels(H: np.ndarray, n_clusters: int, rng: Generator) -> np.ndarray:
     """One k-means run, on a random part of the rows where there are many."""
     model = KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)))
     if len(H) <= KMEANS_ROWS:
-        return model.fit(H).labels_.astype(np.int64)
-    return model.fit(H[rng.choice(len(H), KMEANS_ROWS, replace=False)]).predict(H).astype(np.int64)
+        return model.fit(H).labels_
+    return model.fit(H[rng.choice(len(H), KMEANS_ROWS, replace=False)]).predict(H)
 
 
 def cluster_means(H: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.ndarray:
@@ -173,17 +174,15 @@ def cluster_medians(H: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.nd
     return np.stack([np.median(H[labels == k] if (labels == k).any() else H, axis=0) for k in range(n_clusters)])
 
 
-def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
-    """Partitions of `H` that differ in kind, (m, n): k-means starts, micro-clusters merged along the graph, all polished."""
+def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> list[np.ndarray]:
+    """Partitions of `H` that differ in kind: k-means starts, micro-clusters merged along the graph, then all polished."""
     plain = [compact(kmeans_labels(H, n_clusters, rng)) for _ in range(KMEANS_STARTS)]
     for factor in FINE_FACTORS:
         n_fine = max(min(factor * n_clusters, len(H) // 3), n_clusters)
         labels = compact(kmeans_labels(H, n_fine, rng))
         fine = ClusterGraph(graph, labels)
         plain += [merge_clusters(fine, n_clusters, linkage)[labels] for linkage in LINKAGES]
-    partitions = np.stack(plain)
-    polished = polish(graph, partitions, rng.permutation(len(H)))
-    return np.stack([partitions, polished], axis=1).reshape(-1, len(H))
+    return [*plain, *polish(graph, plain, rng.permutation(len(H)))]
 
 
 def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
@@ -193,7 +192,9 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
     separation, which keeps rare but distinct ones; and a compromise that also asks every cluster to be a community.
     The candidate that agrees best with all three choices wins.
     """
-    candidates = {labels.tobytes(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)}.values()
+    candidates = {
+        blake2b(labels.data).digest(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)
+    }.values()
     most = max(labels.max() for labels in candidates)  # n_clusters − 1, except where many points coincide
     scored = [(labels, ClusterGraph(graph, labels)) for labels in candidates if labels.max() == most]
     balanced = [(labels, view) for labels, view in scored if not view.is_lopsided()] or scored
@@ -286,10 +287,10 @@ def drop_small_clusters(H: np.ndarray, centers: np.ndarray, min_size: int) -> np
     return centers
 
 
-def polish(graph: sp.csr_matrix, partitions: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Move single points of each partition (m, n) between clusters for as long as modularity gains; none is emptied."""
+def polish(graph: sp.csr_matrix, partitions: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
+    """Each partition with single points moved between clusters for as long as modularity gains, (m, n); none is emptied."""
     degree = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
-    polished = partitions.copy()
+    polished = np.array(partitions)
     with restored_threads():
         _polish(graph.indptr, graph.indices, graph.data, degree, polished, order, POLISH_RESOLUTION)
     return polished

@@ -44,6 +44,20 @@ def test_edge_forces_are_the_gradient_of_the_losses(graph, boundary, contraction
     np.testing.assert_allclose(found, points.grad.numpy(), rtol=2e-4, atol=2e-5)
 
 
+def test_exponential_is_accurate_over_its_range():
+    x = np.concatenate([[0.0], np.geomspace(1e-3, 15, 2000)]).astype(np.float32)
+    found = np.array([_coordinates._exp.py_func(value) for value in x])
+    np.testing.assert_allclose(found, np.exp(x.astype(np.float64)), rtol=1e-6)
+
+
+def test_far_edges_pull_and_do_not_push():
+    pair = sp.csr_matrix(np.array([[0, 1], [1, 0]], dtype=np.float32))
+    found = compiled_gradient(np.array([[0.0, 0.0], [100.0, 0.0]]), pair, boundary=1.0)
+    near = compiled_gradient(np.array([[0.0, 0.0], [10.0, 0.0]]), pair, boundary=1.0)
+    np.testing.assert_allclose(found, near, rtol=1e-5)
+    assert found[0, 0] < 0 < found[1, 0]
+
+
 def test_expansion_force_is_its_expected_gradient(graph):
     H = np.random.default_rng(1).normal(size=(40, 2))
     connected = (graph.toarray() > 0) | np.eye(40, dtype=bool)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STRUCTURE_STEPS, STRUCTURE_RATE = 100, 0.15
+STRUCTURE_STEPS, STRUCTURE_RATE = 150, 0.12
 STRUCTURE_DIM = (2, 32)  # least and most dimensions; between them, the number of clusters
 DIM_WHEN_UNKNOWN = 16
 GRAVITY = 0.01  # attraction between all clusters: those without a common edge would drift apart for ever

@@ -80,7 +80,10 @@ def growth_figure(table: pd.DataFrame) -> str:
 
 
 def profile_page(rows: pd.DataFrame) -> str:
-    rows = rows[rows.status == "ok"].drop_duplicates(["set", "stage", "commit"], keep="last")
+    rows = rows[rows.status == "ok"].drop_duplicates(["set", "repeat", "stage", "commit"], keep="last")
+    repeats, conditions = rows["repeat"].nunique(), circumstances(rows)
+    values = ["seconds", "share", "gflop", "of_mm"]
+    rows = rows.groupby(["set", "stage", "commit"], sort=False)[values].median().reset_index()
     rows = rows.assign(set=rows.set + ", " + rows.commit)  # before and after a change
     sets = sorted(dict.fromkeys(rows.set), key=lambda name: name.split(",")[0])
     stages = rows[~rows.stage.str.startswith("torch.mm")]
@@ -91,14 +94,14 @@ def profile_page(rows: pd.DataFrame) -> str:
         for name in names
         if name == "all" or share.loc[name].max() > 0.005
     ]
-    text = "Seconds, and share of the processor time.\n\n" + markdown(("stage", *sets), lines)
+    text = f"Seconds and share of the whole, medians of {repeats}.\n\n" + markdown(("stage", *sets), lines)
     arithmetic = rows[rows.gflop.notna()]
     lines = [
         [row.set, row.stage, f"{row.gflop:.0f}", "" if pd.isna(row.of_mm) else f"{row.of_mm:.0%}"]
         for row in arithmetic.itertuples()
     ]
-    text += "\n" + markdown(("set", "work", "GFLOP per second of processor time", "of torch.mm"), lines)
-    return f"## Where the time goes\n\n{text}\n{circumstances(rows)}\n"
+    text += "\n" + markdown(("set", "work", "GFLOP per second", "of torch.mm"), lines)
+    return f"## Where the time goes\n\n{text}\n{conditions}\n"
 
 
 def _place(stage: str) -> int:

@@ -1,8 +1,10 @@
 """Where the time of a fit goes, stage by stage: `python -m benchmarks.profile mnist mnist_test ifnb --threads 2`.
 
-Each set is fitted in a process of its own, after a warm-up that compiles. The time of a stage excludes the stages it
-calls. For the network's stages, `gflop` is the arithmetic per second of processor time, and `of_mm` its share of what
-plain `torch.mm` of the same shapes reaches, measured right after. Results go to `benchmarks/results/profile.csv`.
+Each set is fitted several times, each time in a process of its own, after a warm-up that compiles. The time of a stage
+excludes the stages it calls. For the network's stages, `gflop` is the arithmetic per second, and `of_mm` its share of what
+plain `torch.mm` of the same shapes reaches with as many threads, measured right after. Both are by the clock on the wall, since
+a thread that waits for another one uses the processor too: run it on a machine that does nothing else. Results go to
+`benchmarks/results/profile.csv`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,9 @@ from .data import CELLS, data_folder, load
 from .process import RESULTS, Rows, append, circumstances, in_process, prepare
 from .speed import warm_up
 
-COLUMNS = tuple("set n stage seconds cpu_seconds share gflop of_mm status threads versions commit machine".split())
+COLUMNS = tuple(
+    "set repeat n stage seconds cpu_seconds share gflop of_mm status threads versions commit machine".split()
+)
 # stage of the table, by module and function; what no stage claims is "other"
 STAGES = {
     "_graph.search_space": "graph: search space",
@@ -102,7 +107,7 @@ def trained_flops(sizes: list[int], rows: int) -> float:
 
 
 def plain_products(sizes: list[int], batch: int, dtype: Any, seconds: float = 2.0) -> float:
-    """FLOP per second of processor time of `torch.mm` on the products of a training step: forward and both gradients."""
+    """FLOP per second of `torch.mm` on the products of a training step: forward and both gradients."""
     import torch
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
@@ -113,14 +118,14 @@ def plain_products(sizes: list[int], batch: int, dtype: Any, seconds: float = 2.
         x, w, g = matrix(batch, a), matrix(b, a), matrix(batch, b)
         pairs += [(x, w.T), (g.T, x)] + ([(g, w)] if layer else [])
     steps, start = 0, None
-    while start is None or time.process_time() - start < seconds:
+    while start is None or time.perf_counter() - start < seconds:
         for left, right in pairs:
             torch.mm(left, right)
         if start is None:  # the first round warms up
-            start = time.process_time()
+            start = time.perf_counter()
         else:
             steps += 1
-    return trained_flops(sizes, batch) * steps / (time.process_time() - start)
+    return trained_flops(sizes, batch) * steps / (time.perf_counter() - start)
 
 
 def measure(task: dict[str, Any]) -> Rows:
@@ -142,9 +147,9 @@ def measure(task: dict[str, Any]) -> Rows:
     rows: Rows = [{"stage": f"torch.mm, {str(d).removeprefix('torch.')}", "gflop": f} for d, f in reached.items()]
     total = np.sum(list(watch.spent.values()), axis=0)
     for stage, spent in [*watch.spent.items(), ("all", total)]:
-        row = {"stage": stage, "seconds": spent[0], "cpu_seconds": spent[1], "share": spent[1] / total[1]}
+        row = {"stage": stage, "seconds": spent[0], "cpu_seconds": spent[1], "share": spent[0] / total[0]}
         if stage in NETWORK and stage in steps:
-            row["gflop"] = trained_flops(sizes, int(steps[stage]) * model.batch_size) / spent[1]
+            row["gflop"] = trained_flops(sizes, int(steps[stage]) * model.batch_size) / spent[0]
             row["of_mm"] = row["gflop"] / reached[fast]
         rows.append(row)
     scale = {"gflop": 1e-9}
@@ -155,6 +160,7 @@ def measure(task: dict[str, Any]) -> Rows:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=__doc__.splitlines()[0])
     parser.add_argument("sets", nargs="*", default=["mnist", "mnist_test", "ifnb"])
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=1800, help="seconds")
     parser.add_argument("--data", help="folder of the data sets (default: $SCVCC_DATA, then ../shared/data)")
@@ -162,9 +168,10 @@ def main() -> None:
     args = parser.parse_args()
     prepare(args.threads)
     here = circumstances(args.threads)
-    for name in args.sets:
+    for name, repeat in product(args.sets, range(args.repeats)):
         task = {"set": name, "threads": args.threads, "data": str(data_folder(args.data))}
-        rows = [here | {"set": name} | row for row in in_process(measure, task, args.timeout * args.threads)]
+        key = {"set": name, "repeat": repeat}
+        rows = [here | key | row for row in in_process(measure, task, args.timeout * args.threads)]
         append(args.out, COLUMNS, [{column: row.get(column) for column in COLUMNS} for row in rows])
         shown = ["n", "stage", "seconds", "cpu_seconds", "share", "gflop", "of_mm", "status"]
         print(name, pd.DataFrame(rows).reindex(columns=shown).to_string(index=False), sep="\n")

@@ -137,8 +137,13 @@ def test_pages_say_what_the_files_say(tmp_path, monkeypatch):
     rows.to_csv(tmp_path / "speed.csv", index=False)
     stages = {"set": "ifnb", "n": 9, "status": "ok", "seconds": 2.0, "threads": 2, "machine": "box", "commit": "abc"}
     table = [{"stage": "all", "share": 1.0}, {"stage": "encoder", "share": 0.7, "gflop": 50.0, "of_mm": 0.65}]
-    before = [stages | row | {"commit": "aaa", "seconds": 4.0} for row in table]
-    pd.DataFrame([*before, *(stages | row for row in table)]).to_csv(tmp_path / "profile.csv", index=False)
+    before = [stages | row | {"commit": "aaa", "seconds": 4.0, "repeat": 0} for row in table]
+    after = [
+        stages | row | {"repeat": repeat, "seconds": seconds}
+        for repeat, seconds in enumerate((2, 1, 9))
+        for row in table
+    ]
+    pd.DataFrame([*before, *after]).to_csv(tmp_path / "profile.csv", index=False)
     pages = performance.pages(tmp_path)
     assert list(pages) == ["performance_1_speed", "performance_2_profile"]
     assert "| 5.00 |" in pages["performance_1_speed"]

@@ -87,16 +87,19 @@ def _linear(fan_in: int, fan_out: int, generator: torch.Generator) -> nn.Linear:
 
 
 def _moments(X: Matrix) -> tuple[np.ndarray, float]:
-    """Mean of each feature, and the root mean square of X less those means, in float64 and block by block."""
+    """Mean of each feature, and the root mean square of X less those means, in float64 and block by block.
+
+    Dense rows are counted from the first one: the squares of large numbers would swallow a small spread.
+    """
     n, d = X.shape
+    origin = np.zeros(d) if sp.issparse(X) else np.asarray(X[0], np.float64)
     total, squares = np.zeros(d), 0.0
     for rows in _blocks(n, 8 * BLOCK):
-        block = X[rows]
-        values = block.data if sp.issparse(block) else block
+        block = X[rows] if sp.issparse(X) else X[rows] - origin
         total += np.asarray(block.sum(axis=0, dtype=np.float64)).ravel()
-        squares += float(np.square(values, dtype=np.float64).sum())
+        squares += float(np.square(block.data if sp.issparse(block) else block, dtype=np.float64).sum())
     mean = total / n
-    return mean, math.sqrt(max(squares / (n * d) - float(np.square(mean).mean()), 0.0))
+    return origin + mean, math.sqrt(max(squares / (n * d) - float(np.square(mean).mean()), 0.0))
 
 
 def _blocks(n: int, size: int) -> Iterator[slice]:

@@ -240,8 +240,9 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         self.embedding_, self.labels_ = H, labels
         self.cluster_centers_, self.n_clusters_, self.sharpness_ = centers, len(centers), sharpness
         self.sample_ = sample
-        if hasattr(self, "stages_"):
-            del self.stages_  # of an earlier fit
+        for name in ("stages_", "extra_"):  # of an earlier fit, or of the file that the model was loaded from
+            if hasattr(self, name):
+                delattr(self, name)
         if self.keep_stages:
             self.stages_ = {name: H.astype(np.float32) for name, H in trained.stages.items()}
         return self
@@ -447,7 +448,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             File to write, in the safetensors format. An old one is replaced.
         extra
             Further arrays (float32, float64, int64, uint8 or strings) and values (numbers, strings, lists) to keep in
-            the file; `extra_` of the loaded model.
+            the file; `extra_` of the loaded model. None: those that this model was loaded with.
 
         Examples
         --------

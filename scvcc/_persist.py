@@ -43,13 +43,16 @@ Arrays = dict[str, np.ndarray]
 
 
 def save_model(model: Any, path: str | os.PathLike[str], extra: Mapping[str, Any] | None) -> None:
-    """Write a fitted model, and what `extra` holds: arrays of numbers or strings, or anything JSON can say."""
+    """Write a fitted model, and what `extra` holds: arrays of numbers or strings, or anything JSON can say.
+
+    Without `extra`, what the model was loaded with.
+    """
     encoder = {f"encoder.{name}": value.detach().cpu().numpy() for name, value in model.encoder_.state_dict().items()}
     fitted = {"centers": model.cluster_centers_, "embedding": model.embedding_}
     fitted["labels"] = model.labels_.astype(np.int64)
     if model.sample_ is not None:
         fitted |= {name: getattr(model.sample_, part) for name, part in SAMPLE.items()}
-    extra = dict(extra or {})
+    extra = dict(getattr(model, "extra_", {}) if extra is None else extra)
     arrays = {f"{EXTRA}{name}": value for name, value in extra.items() if isinstance(value, np.ndarray)}
     if hasattr(model, "feature_names_in_"):
         arrays["feature_names"] = model.feature_names_in_

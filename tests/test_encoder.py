@@ -52,6 +52,13 @@ def test_moments_of_large_values_keep_their_precision():
     assert spread == pytest.approx(1.0, rel=0.05)
 
 
+def test_a_constant_feature_of_large_values_does_not_hide_the_spread_of_the_others(X):
+    wide = np.column_stack([X, np.full(len(X), 1.7e9)])
+    mean, spread = _encoder._moments(wide)
+    np.testing.assert_allclose(mean, wide.mean(axis=0), rtol=1e-12)
+    assert spread == pytest.approx(np.sqrt(np.square(wide - wide.mean(axis=0)).mean()), rel=1e-9)
+
+
 def test_constant_input_does_not_divide_by_zero():
     X = np.ones((20, 6), np.float32)
     encoder = make()

@@ -90,6 +90,17 @@ def test_feature_names_and_extra(tmp_path):
     assert (loaded.extra_["n"], loaded.extra_["list"]) == (3, [1, "a", None])
 
 
+def test_extra_is_saved_again_and_forgotten_by_a_new_fit(model, tmp_path):
+    model.save(tmp_path / "first", extra={"names": np.array(["x", "y"]), "n": 3})
+    loaded = VCC.load(tmp_path / "first")
+    loaded.save(tmp_path / "second")
+    again = VCC.load(tmp_path / "second")
+    assert (again.extra_["names"].tolist(), again.extra_["n"]) == (["x", "y"], 3)
+    again.save(tmp_path / "third", extra={})
+    assert VCC.load(tmp_path / "third").extra_ == {}
+    assert not hasattr(again.fit(X), "extra_")
+
+
 def test_settings_of_the_machine_stay_behind(model, tmp_path):
     other = VCC.load(GOLDEN)
     other.set_params(n_jobs=7, progress=True, device="cuda:3").save(tmp_path / "m")

@@ -1,6 +1,6 @@
 """Between AnnData and arrays: which graph and which representation to use, and where the results go.
 
-Everything here reads `adata` without changing it, except `write_result`, which is called last.
+Everything here reads `adata` without changing it, except the writers at the end, which are called last.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from natsort import natsorted
 from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import ArpackError
 from sklearn.preprocessing import normalize as unit_rows
 
 from scvcc import __version__
@@ -40,9 +41,43 @@ COUNTS_SAMPLE = 100_000  # stored values looked at to recognize raw counts
 COUNTS_MAX = 10  # integers up to here may as well be categories or presence
 CHANCE_PAIRS = 1_000  # edges compared with random pairs
 CHANCE_LEVEL = 0.6  # 0.5 for a graph of other cells, close to 1 for the graph of these cells
+OR_USE_REP = ", or name a representation that is in memory, for instance use_rep='X_pca'"
+RESERVED = {
+    "neighbors": "scanpy keeps its graph",
+    "pca": "scanpy keeps its PCA",
+    "lsa": "scvcc.pp.lsa keeps its components",
+}
+COLUMNS = ("confidence", "boundary", "novelty", "trained", "stability")  # beside the labels, in obs
 
 Additions = dict[str, dict[str, Any]]
 """What the writer hands over besides the result: attribute of AnnData, key, value."""
+
+
+# -------------------------------------------------------------------------------------------- what is handed over
+
+
+def check_adata(adata: AnnData, *, copy: bool) -> None:
+    """Refuse what cannot be written to, before anything is computed."""
+    if not isinstance(adata, AnnData):
+        raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}: for a matrix use scvcc.VCC.")
+    if adata.isbacked and copy:
+        raise ValueError("copy=True does not work with a backed adata: load it with adata.to_memory() first.")
+    if adata.isbacked and adata.is_view:
+        raise ValueError(
+            "adata is a part of a backed AnnData, which cannot be written to: load it with adata.to_memory() first."
+        )
+
+
+def check_name(key_added: str) -> None:
+    """Refuse what cannot name a result in a file."""
+    if not isinstance(key_added, str) or not key_added or "/" in key_added:
+        raise ValueError(f"key_added must be a name without '/', found {key_added!r}.")
+
+
+def check_layer(adata: AnnData, layer: str | None) -> None:
+    """Refuse a layer that is not there."""
+    if layer is not None and layer not in adata.layers:
+        raise ValueError(f"layer={layer!r} is not in adata.layers, which has {_names(adata.layers)}.")
 
 
 # ---------------------------------------------------------------------------------------------- representation
@@ -92,8 +127,7 @@ def requested_source(adata: AnnData, use_rep: str | None, n_pcs: int | None, lay
 def _check_request(adata: AnnData, use_rep: str | None, n_pcs: int | None, layer: str | None) -> None:
     if use_rep is not None and use_rep != "X" and use_rep not in adata.obsm:
         raise ValueError(f"use_rep={use_rep!r} is neither 'X' nor a key of adata.obsm, which has {_names(adata.obsm)}.")
-    if layer is not None and layer not in adata.layers:
-        raise ValueError(f"layer={layer!r} is not in adata.layers, which has {_names(adata.layers)}.")
+    check_layer(adata, layer)
     if layer is not None and use_rep not in (None, "X"):
         raise ValueError(
             f"layer={layer!r} and use_rep={use_rep!r} name two different matrices: leave one out, or set use_rep='X'."
@@ -159,16 +193,16 @@ def read_representation(adata: AnnData, source: Source, *, seed: int) -> Represe
     """Fetch the matrix at `source`; run PCA where it is to be computed."""
     if source.name != "X" and source.name not in adata.obsm:
         return _pca(adata, source, seed)
-    X = matrix_at(adata, source)
+    X = matrix_at(adata, source, instead=OR_USE_REP)
     if source.name == "X":
         warn_if_counts(X, str(source))
     return Representation(finite(X, str(source)), source)
 
 
-def matrix_at(adata: AnnData, source: Source) -> Matrix:
+def matrix_at(adata: AnnData, source: Source, *, instead: str = "") -> Matrix:
     """Fetch a matrix that is there."""
     if source.name == "X":
-        return variables(adata, source.layer)
+        return variables(adata, source.layer, instead=instead)
     if source.name not in adata.obsm:
         raise ValueError(f"{source} is not there any more: compute it again.")
     X = _as_matrix(adata.obsm[source.name], f"adata.obsm[{source.name!r}]")
@@ -180,19 +214,22 @@ def matrix_at(adata: AnnData, source: Source) -> Matrix:
     return X[:, : source.n_pcs]
 
 
-def variables(adata: AnnData, layer: str | None = None) -> Matrix:
-    """Return X or a layer as a numeric matrix in memory; sparse stays sparse."""
+def variables(adata: AnnData, layer: str | None = None, *, instead: str = "") -> Matrix:
+    """Return X or a layer as a numeric matrix in memory; sparse stays sparse.
+
+    `instead` says what else the caller's user can do where X is not in memory.
+    """
     name = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
     if layer is None and adata.isbacked:
         raise ValueError(
-            "adata is backed, and adata.X would have to be read from its file. Load it with adata.to_memory(), "
-            "or name a representation that is in memory, for instance use_rep='X_pca'."
+            "adata is backed, and adata.X would have to be read from its file: load it with adata.to_memory() "
+            f"first{instead}."
         )
     if layer is not None and layer not in adata.layers:
         raise ValueError(f"{name} is not there: adata.layers has {_names(adata.layers)}.")
     X = adata.X if layer is None else adata.layers[layer]
     if X is None:
-        raise ValueError("adata.X is empty (None): name another representation with use_rep=.")
+        raise ValueError(f"adata.X is empty (None): set it first{instead}.")
     X = _as_matrix(X, name)
     if 0 in X.shape:
         raise ValueError(f"{name} has shape {X.shape}: there is nothing to cluster.")
@@ -250,18 +287,24 @@ def warn_if_counts(X: Matrix, name: str) -> None:
 
 def _pca(adata: AnnData, source: Source, seed: int) -> Representation:
     """Run scanpy's PCA on an AnnData that shares X, so that `adata` stays as it is until the result is written."""
-    X = variables(adata, source.layer)
+    X = variables(adata, source.layer, instead=OR_USE_REP)
     where = "adata.X" if source.layer is None else f"adata.layers[{source.layer!r}]"
     warn_if_counts(X, where)
     finite(X, where)
-    var = adata.var[[c for c in ("highly_variable",) if c in adata.var]]
+    var = _chosen_variables(adata)
     limit = min(adata.n_obs, int(var["highly_variable"].sum()) if len(var.columns) else adata.n_vars) - 1
     if limit < 1 or (source.n_pcs or 0) > limit:
         raise ValueError(
             f"n_pcs={source.n_pcs}, but the data allow {max(limit, 0)} components: set n_pcs or use_rep='X'."
         )
     light = AnnData(X=X, obs=pd.DataFrame(index=adata.obs_names), var=var)
-    sc.pp.pca(light, n_comps=source.n_pcs, random_state=seed, key_added=None if source.name == "X_pca" else source.name)
+    key_added = None if source.name == "X_pca" else source.name
+    try:
+        sc.pp.pca(light, n_comps=source.n_pcs, random_state=seed, key_added=key_added)
+    except ArpackError as error:
+        raise ValueError(
+            f"PCA of {where} failed: most likely all cells have the same values there, and there is nothing to cluster."
+        ) from error
     keys = ("PCs", "pca") if source.name == "X_pca" else (source.name, source.name)
     info = dict(light.uns[keys[1]])
     if source.layer is not None:
@@ -270,6 +313,19 @@ def _pca(adata: AnnData, source: Source, seed: int) -> Representation:
     Z = light.obsm[source.name]
     additions = {"obsm": {source.name: Z}, "varm": {keys[0]: light.varm[keys[0]]}, "uns": {keys[1]: info}}
     return Representation(Z, Source(source.name), additions)
+
+
+def _chosen_variables(adata: AnnData) -> pd.DataFrame:
+    """The column with which scanpy's PCA chooses variables, where there is one."""
+    if "highly_variable" not in adata.var:
+        return adata.var[[]]
+    column = adata.var["highly_variable"]
+    if not pd.api.types.is_bool_dtype(column) or column.isna().any():
+        raise ValueError(
+            f"adata.var['highly_variable'] must be True or False, found dtype {column.dtype} and {column.isna().sum()} "
+            "missing values: drop the column, or fill and convert it with .fillna(False).astype(bool)."
+        )
+    return pd.DataFrame({"highly_variable": column.astype(bool)})
 
 
 # ------------------------------------------------------------------------------------------------------- graph
@@ -307,6 +363,7 @@ def choose_graph(
     """Return the graph that is stored in `adata`, or None if one has to be built.
 
     A graph named by the caller is used as it is. The default one is used unless its parameters contradict the request.
+    A metric that was not recorded is scanpy's default; a number of neighbors that was not recorded fits no request.
     """
     if neighbors_key is not None and obsp is not None:
         raise ValueError("neighbors_key and obsp both name a graph: give one of them.")
@@ -339,10 +396,10 @@ def _contradiction(
     made_on = graph_source(adata, params)
     if wanted is not None and made_on is not None and not _same_source(adata, made_on, wanted):
         return f"it was built on {made_on}, not on {wanted}"
+    made_with = {"n_neighbors": params.get("n_neighbors"), "metric": params.get("metric", DEFAULT_METRIC)}
     for name, value in (("n_neighbors", n_neighbors), ("metric", metric)):
-        stored = params.get(name)
-        if value is not None and stored is not None and stored != value:
-            return f"it was built with {name}={stored!r}, not {value!r}"
+        if value is not None and made_with[name] != value:
+            return f"it was built with {name}={made_with[name]!r}, not {value!r}"
     return None
 
 
@@ -363,7 +420,7 @@ def _graph_at_key(adata: AnnData, key: str) -> Graph:
     entry = entry if isinstance(entry, Mapping) else {}
     kinds: tuple[tuple[GraphMode, str], ...] = (("distance", "distances"), ("connectivity", "connectivities"))
     for mode, kind in kinds:
-        name = entry.get(f"{kind}_key", kind)
+        name = entry.get(f"{kind}_key", kind if key == "neighbors" else None)
         if name in adata.obsp:
             return _read_graph(adata, adata.obsp[name], mode, f"adata.obsp[{name!r}]", _params(entry))
         if sp.issparse(entry.get(kind)):  # where AnnData objects before 0.7 kept it
@@ -422,9 +479,11 @@ def build_graph(representation: Representation, *, n_neighbors: int, metric: str
     light = AnnData(obs=pd.DataFrame(index=pd.RangeIndex(X.shape[0]).astype(str)))
     light.obsm["rep"] = sp.csr_matrix(X) if sp.issparse(X) else X
     key_added = None if key == "neighbors" else key
-    sc.pp.neighbors(
-        light, n_neighbors=n_neighbors, use_rep="rep", metric=metric, random_state=seed, key_added=key_added
-    )
+    search: dict[str, Any] = {"n_neighbors": n_neighbors, "metric": metric, "random_state": seed}
+    try:
+        sc.pp.neighbors(light, use_rep="rep", key_added=key_added, **search)
+    except ValueError as error:
+        raise ValueError(f"No graph can be built with n_neighbors={n_neighbors}, metric={metric!r}: {error}") from error
     entry = dict(light.uns[key])
     made_on = {"use_rep": source.name, "n_pcs": source.n_pcs, "layer": source.layer if source.name == "X" else None}
     entry["params"] = {**entry["params"], **{k: v for k, v in made_on.items() if v is not None}}
@@ -551,14 +610,6 @@ def find_graph(
     return graph, representation
 
 
-def graph_and_representation(
-    adata: AnnData, *, own_key: str, seed: int, **request: Any
-) -> tuple[Graph, Representation]:
-    """Find the graph and the representation that belongs to it; compute what is missing."""
-    graph, representation = find_graph(adata, own_key=own_key, seed=seed, **request)
-    return graph or missing_graph(adata, representation, own_key=own_key, seed=seed, **request), representation
-
-
 def missing_graph(
     adata: AnnData,
     representation: Representation,
@@ -599,11 +650,16 @@ class Restriction:
     categories: list[str]
     cells: np.ndarray  # bool, (n,)
 
+    @property
+    def prefix(self) -> str:
+        """What stands before the number of a subcluster."""
+        return f"{'-'.join(self.categories)},"
+
     def labels(self, adata: AnnData, sub: np.ndarray) -> np.ndarray:
         """Keep the labels of the other cells, and append the subcluster to those of the chosen ones."""
         labels = adata.obs[self.column].astype(object).to_numpy(copy=True)
         labels = np.array([label if pd.isna(label) else str(label) for label in labels], dtype=object)
-        labels[self.cells] = [f"{'-'.join(self.categories)},{label}" for label in sub]
+        labels[self.cells] = [f"{self.prefix}{label}" for label in sub]
         return labels
 
 
@@ -633,16 +689,17 @@ def restriction(adata: AnnData, restrict_to: tuple[str, Sequence[str]]) -> Restr
 # ----------------------------------------------------------------------------------------------------- results
 
 
-def check_key(adata: AnnData, key: str) -> None:
-    """Refuse a name under which something is kept that is not a result of this package."""
-    if key == "neighbors":
-        raise ValueError("key_added='neighbors' is where scanpy keeps its graph: choose another name.")
+def check_key(adata: AnnData, key: str, *, layer: str | None = None) -> None:
+    """Refuse a name under which something is kept that is not a result of this package, or that a run may write to."""
+    reserved = {**RESERVED, f"pca_{layer}": RESERVED["pca"]}
+    if key in reserved:
+        raise ValueError(f"key_added={key!r} is where {reserved[key]}: choose another name.")
     record = adata.uns.get(key)
     if isinstance(record, Mapping) and ("history" in record or "mapped" in record):
         return
     if record is None and f"{key}_confidence" in adata.obs:  # ours, with its record lost, as by anndata.concat
         return
-    for attribute, name in (("uns", key), ("obsm", f"X_{key}")):
+    for attribute, name in (("uns", key), ("obsm", f"X_{key}"), ("obs", key)):
         if name in getattr(adata, attribute):
             raise ValueError(
                 f"key_added={key!r} would overwrite adata.{attribute}[{name!r}], which is not known as a result of "
@@ -662,7 +719,7 @@ def write_result(
 ) -> None:
     """Write everything a run leaves in `adata`. All values are computed before the first one is set."""
     cells = np.ones(adata.n_obs, dtype=bool) if restricted is None else restricted.cells
-    labels = model.labels_.astype(str)
+    labels = np.array([str(label) for label in model.labels_], dtype=object)
     if restricted is not None:
         labels = restricted.labels(adata, labels)
     categories = natsorted({label for label in labels if isinstance(label, str)})
@@ -670,26 +727,64 @@ def write_result(
     trained = cells if graph.rows is None else np.isin(np.arange(adata.n_obs), np.flatnonzero(cells)[graph.rows])
     obsm = {f"X_{key}": _spread(model.embedding_, cells)}
     obsm |= {f"X_{key}_{name}": _spread(H, trained) for name, H in getattr(model, "stages_", {}).items()}
-    confidence = _spread(model._confidence(), cells)
-    boundary = _spread(boundary_score(graph.matrix, graph.mode), trained)
-    record = _record(model, graph, representation.source, params, restricted)
-
-    write_additions(adata, graph, representation)
-    _drop_stale(adata, key, categories, obsm)
-    adata.obs[key] = column
-    adata.obs[f"{key}_confidence"] = confidence
-    adata.obs[f"{key}_boundary"] = boundary
+    obs = {
+        "confidence": _spread(model._confidence(), cells),
+        "boundary": _spread(boundary_score(graph.matrix, graph.mode), trained),
+    }
     if not np.array_equal(trained, cells):
-        adata.obs[f"{key}_trained"] = trained
-    adata.obsm.update(obsm)
-    adata.uns[key] = record
+        obs["trained"] = trained
+    uns = {key: _record(model, graph, representation.source, params, restricted)}
+    write_fields(adata, key, column, obs=obs, obsm=obsm, uns=uns)
+    write_additions(adata, graph, representation)
+
+
+def write_fields(
+    adata: AnnData,
+    key: str,
+    labels: pd.Categorical,
+    *,
+    obs: Mapping[str, np.ndarray],
+    obsm: Mapping[str, np.ndarray],
+    uns: Mapping[str, Any],
+) -> None:
+    """Write a result, and remove what an earlier one under `key` left and this one does not replace.
+
+    The labels come first: they turn a view into an AnnData of its own. Entries cannot be removed from a view's `uns`.
+    """
+    columns = {key: labels, **{f"{key}_{name}": values for name, values in obs.items()}}
+    fields: Additions = {"obs": columns, "obsm": dict(obsm), "uns": dict(uns)}
+    stale = _stale_fields(adata, key, labels)
+    adata.obs[key] = labels
+    for attribute, names in stale.items():
+        for name in names - fields[attribute].keys():
+            del getattr(adata, attribute)[name]
+    _set_fields(adata, fields)
+
+
+def _stale_fields(adata: AnnData, key: str, labels: pd.Categorical) -> dict[str, set[str]]:
+    """Fields of an earlier result under `key`, by attribute; colors stay if the categories are the same."""
+    previous = adata.uns.get(key)
+    stages = previous.get("stages", []) if isinstance(previous, Mapping) else []
+    old = adata.obs[key].astype("category").cat.categories if key in adata.obs else labels.categories
+    colors = [] if list(old) == list(labels.categories) else [f"{key}_colors"]
+    names = {
+        "obs": {f"{key}_{name}" for name in COLUMNS},
+        "obsm": {f"X_{key}_{stage}" for stage in stages},
+        "uns": {f"{key}_stability", *colors},
+    }
+    return {attribute: found & set(getattr(adata, attribute)) for attribute, found in names.items()}
 
 
 def write_additions(adata: AnnData, graph: Graph, representation: Representation) -> None:
     """Write the representation and the graph where they had to be computed."""
     for part in (representation.additions, graph.additions):
-        for attribute, values in part.items():
-            getattr(adata, attribute).update(values)
+        _set_fields(adata, part)
+
+
+def _set_fields(adata: AnnData, fields: Additions) -> None:
+    for attribute, values in fields.items():
+        for name, value in values.items():
+            getattr(adata, attribute)[name] = value  # looked up each time: the first one may turn a view into a copy
 
 
 def _spread(values: np.ndarray, cells: np.ndarray) -> np.ndarray:
@@ -697,23 +792,6 @@ def _spread(values: np.ndarray, cells: np.ndarray) -> np.ndarray:
     full = np.full((len(cells), *values.shape[1:]), np.nan, dtype=np.float32)
     full[cells] = values
     return full
-
-
-def _drop_stale(adata: AnnData, key: str, categories: list[str], obsm: Mapping[str, Any]) -> None:
-    """Remove what an earlier run under `key` left and this one does not replace."""
-    if key in adata.obs:
-        old = adata.obs[key]
-        same = isinstance(old.dtype, pd.CategoricalDtype) and list(old.cat.categories) == categories
-        if not same:
-            adata.uns.pop(f"{key}_colors", None)
-    for name in (f"{key}_stability", f"{key}_novelty", f"{key}_trained"):
-        adata.uns.pop(name, None)
-        if name in adata.obs:
-            del adata.obs[name]
-    previous = adata.uns.get(key)
-    for stage in previous.get("stages", []) if isinstance(previous, Mapping) else []:
-        if f"X_{key}_{stage}" not in obsm:
-            adata.obsm.pop(f"X_{key}_{stage}", None)
 
 
 def _record(

@@ -85,9 +85,9 @@ def _projection(adata: AnnData, representation: _anndata.Representation) -> dict
         if params["tfidf"]:
             found["idf"] = _term_weights(adata, pp._keys(source.name)[1])[used]
     else:
-        centered = bool(params.get("zero_center", True))
-        mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel() if centered else np.zeros(len(used))
-        found |= {"kind": "pca", "mean": mean, "negative": _has_negative(X)}
+        # the PCA may be of more cells than are left, and so centered elsewhere: `shift` is where these cells' mean goes
+        mean, shift = (np.asarray(M.mean(axis=0, dtype=np.float64)).ravel() for M in (X, representation.X))
+        found |= {"kind": "pca", "mean": mean, "shift": shift, "negative": _has_negative(X)}
     _check_reproduced(X, found, representation, varm_key)
     return found
 
@@ -146,7 +146,7 @@ def read_reference(reference: Any) -> tuple[VCC, dict[str, Any]]:
             "for them as for the reference, use predict of scvcc.VCC.load(path)."
         )
     p, d = len(about["var_names"]), model.n_features_in_
-    shapes = {"components": (p, d), "mean": (p,), "idf": (p,)}
+    shapes = {"components": (p, d), "mean": (p,), "shift": (d,), "idf": (p,)}
     fits = all(np.shape(about[name]) == shape for name, shape in shapes.items() if name in about)
     if not fits or len(about["categories"]) != model.n_clusters_ or (about["kind"] == "X" and p != d):
         raise ValueError("reference contradicts itself: its projection or categories do not fit its encoder.")
@@ -179,6 +179,10 @@ def _aligned(adata: AnnData, names: np.ndarray) -> np.ndarray:
     """Column of each of the reference's variables, −1 where it is missing."""
     if not adata.var_names.is_unique:
         raise ValueError("adata.var_names has duplicates: run adata.var_names_make_unique() first.")
+    if adata.n_vars == 0:
+        raise ValueError(
+            f"adata has no variables, and the reference has {len(names)}: give the cells with their genes."
+        )
     columns = adata.var_names.get_indexer(pd.Index(names))
     n_missing = int((columns < 0).sum())
     if n_missing > MISSING_LIMIT * len(names):
@@ -213,7 +217,8 @@ def _project(
         return pp._project(X, idf, about["components"][present].astype(np.float32), normalize=about["normalize"])
     if about["kind"] == "pca":
         components = about["components"][present]
-        return np.asarray(X @ components - about["mean"][present] @ components, dtype=np.float32)
+        offset = about["mean"][present] @ components - about.get("shift", 0)  # older files have no shift
+        return np.asarray(X @ components - offset, dtype=np.float32)
     if fill is None or X.shape[1] == len(fill):
         return X
     full = np.tile(fill, (X.shape[0], 1))
@@ -243,18 +248,9 @@ def write_query(
             doubtful |= novelty > max_novelty
         codes = np.where(doubtful, len(categories), codes)
         categories, colors = [*categories, UNASSIGNED], [*colors, UNASSIGNED_COLOR] if colors else []
-    column = pd.Categorical.from_codes(codes, categories=categories)
-    obsm = {f"X_{key}": H}
     limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
     record = {"mapped": True, **limits, "representation": {"use_rep": about["use_rep"]}}
-
-    _anndata._drop_stale(adata, key, categories, obsm)
-    adata.obs = adata.obs.drop(columns=f"{key}_boundary", errors="ignore")
-    adata.obs[key] = column
-    adata.obs[f"{key}_confidence"] = confidence
-    if novelty is not None:
-        adata.obs[f"{key}_novelty"] = novelty
-    adata.obsm.update(obsm)
-    adata.uns[key] = _anndata.storable(record)
-    if colors:
-        adata.uns[f"{key}_colors"] = np.array(colors)
+    uns = {key: _anndata.storable(record), **({f"{key}_colors": np.array(colors)} if colors else {})}
+    obs = {"confidence": confidence, **({} if novelty is None else {"novelty": novelty})}
+    labels = pd.Categorical.from_codes(codes, categories=categories)
+    _anndata.write_fields(adata, key, labels, obs=obs, obsm={f"X_{key}": H}, uns=uns)

@@ -144,7 +144,8 @@ def _label_pair(labels_true: ArrayLike, labels_pred: ArrayLike) -> tuple[np.ndar
 
 def _codes(labels: ArrayLike, name: str) -> np.ndarray:
     """Number the distinct labels from 0; refuse what cannot be one label per point."""
-    values = np.asarray(labels)
+    # as objects, or numpy would make text of a missing value among strings
+    values = np.asarray(labels) if hasattr(labels, "dtype") else np.asarray(labels, dtype=object)
     if values.ndim != 1 or len(values) == 0:
         raise ValueError(f"{name} must be a non-empty list of one label per point, found shape {values.shape}.")
     codes, _ = pd.factorize(values)

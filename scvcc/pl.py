@@ -254,7 +254,7 @@ def history(
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
     >>> fig = scvcc.pl.history(adata, return_fig=True)
     """
-    record = _result(adata, key)["history"]
+    record = _trained(adata, key, "history")["history"]
     stage = np.array([str(name) for name in record["stage"]])
     order = list(dict.fromkeys(stage))
     steps = {name: np.asarray(record["step"])[stage == name] for name in order}
@@ -455,6 +455,7 @@ def similarity(
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
     >>> fig = scvcc.pl.similarity(adata, return_fig=True)
     """
+    _trained(adata, key, "similarity")
     H = _map(adata, f"X_{key}", key)
     column = _column(adata, key)
     labels = np.where(np.isfinite(H).all(axis=1), column.values, -1)
@@ -530,7 +531,7 @@ def confusion(
     """
     if normalize not in ("groups", "clusters", None):
         raise ValueError(f"normalize must be 'groups', 'clusters' or None, found {normalize!r}.")
-    known, found = _obs(adata, groupby), _obs(adata, key)
+    known, found = (_obs(adata, name).reset_index(drop=True) for name in (groupby, key))  # names may repeat
     both = (known.notna() & found.notna()).to_numpy()
     if not both.any():
         raise ValueError(f"No cell has a value in both adata.obs[{groupby!r}] and adata.obs[{key!r}]: nothing to show.")
@@ -590,6 +591,8 @@ def _column(
 
 def _variable(adata: AnnData, name: str, layer: str | None, use_raw: bool | None) -> np.ndarray:
     raw = adata.raw
+    if use_raw and raw is None:
+        raise ValueError("use_raw=True, but adata.raw is None: leave use_raw out, or set adata.raw first.")
     if use_raw is None:
         use_raw = layer is None and raw is not None and name in raw.var_names
     names = raw.var_names if use_raw and raw is not None else adata.var_names
@@ -609,6 +612,8 @@ def _colors(
         return {c: to_hex(palette[c]) for c in categories}
     if palette is not None:
         listed = list(palette)
+        if not listed:
+            raise ValueError("palette is empty: give at least one color, or None for the default ones.")
         return {c: to_hex(listed[i % len(listed)]) for i, c in enumerate(categories)}
     if stored is not None and len(stored) >= len(categories):
         return {c: to_hex(str(tint)) for c, tint in zip(categories, stored, strict=False)}
@@ -629,6 +634,17 @@ def _result(adata: AnnData, key: str) -> Mapping[str, Any]:
     if key not in adata.uns or f"X_{key}" not in adata.obsm:
         raise ValueError(f"adata holds no result named {key!r}: run scvcc.tl.vcc(adata, key_added={key!r}) first.")
     return adata.uns[key]
+
+
+def _trained(adata: AnnData, key: str, plot: str) -> Mapping[str, Any]:
+    """The record of a run, which `map_query` does not leave."""
+    record = _result(adata, key)
+    if "history" not in record:
+        raise ValueError(
+            f"key={key!r} is a result of scvcc.tl.map_query, which trains nothing: draw {plot} of the reference, whose "
+            "encoder was used."
+        )
+    return record
 
 
 def _map(adata: AnnData, name: str, key: str) -> np.ndarray:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
-from anndata import AnnData
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize as unit_rows
 from sklearn.utils.extmath import randomized_svd
@@ -16,6 +15,7 @@ from scvcc import _anndata
 from scvcc._estimator import _as_seed
 
 if TYPE_CHECKING:
+    from anndata import AnnData
     from numpy.random import Generator, RandomState
 
     from scvcc._graph import Matrix
@@ -99,6 +99,8 @@ def lsa(
     if not _anndata.stored_values(X).any():
         raise ValueError(f"{name} has no value other than 0: there is nothing to decompose.")
     tfidf = _are_counts(X) if tfidf is None else tfidf
+    varm_key, idf_key, uns_key = _keys(key_added)
+    stale = _own_weights(adata, idf_key, uns_key, needed=tfidf)
     idf = _idf(X) if tfidf else None
     weighted = _weighted(X, idf)
     seed = _as_seed(random_state)
@@ -111,7 +113,6 @@ def lsa(
             f"{empty} documents have no known term and are all zeros in {key_added!r}: consider dropping them."
         )
 
-    varm_key, idf_key, uns_key = _keys(key_added)
     total = float(np.square(_anndata.stored_values(weighted), dtype=np.float64).sum())
     params = {"tfidf": tfidf, "normalize": normalize, "n_comps": n_comps, "layer": layer, "random_state": seed}
     info = {"params": params, "singular_values": singular, "share": singular**2 / total, "n_documents": adata.n_obs}
@@ -120,6 +121,8 @@ def lsa(
     target.varm[varm_key] = components
     if idf is not None:
         target.var[idf_key] = idf
+    elif stale:
+        del target.var[idf_key]
     target.uns[uns_key] = _anndata.storable(info)
     log.info("representation computed: %d LSA components%s", n_comps, " of TF-IDF" if tfidf else "")
     return target if copy else None
@@ -161,17 +164,23 @@ def _are_counts(X: Matrix) -> bool:
 
 
 def _check(adata: AnnData, n_comps: int, layer: str | None, key_added: str, *, copy: bool) -> None:
-    if not isinstance(adata, AnnData):
-        raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}.")
-    if layer is not None and layer not in adata.layers:
-        raise ValueError(f"layer={layer!r} is not in adata.layers.")
+    _anndata.check_adata(adata, copy=copy)
+    _anndata.check_name(key_added)
+    _anndata.check_layer(adata, layer)
     limit = min(adata.shape) - 1
     if isinstance(n_comps, bool) or not isinstance(n_comps, (int, np.integer)) or not 1 <= n_comps <= limit:
         raise ValueError(
             f"n_comps={n_comps!r} must be from 1 to {limit}, one below the smaller of {adata.n_obs} documents and "
             f"{adata.n_vars} terms."
         )
-    if not isinstance(key_added, str) or not key_added or "/" in key_added:
-        raise ValueError(f"key_added must be a name without '/', found {key_added!r}.")
-    if copy and adata.isbacked:
-        raise ValueError("copy=True does not work with a backed adata: load it with adata.to_memory() first.")
+
+
+def _own_weights(adata: AnnData, idf_key: str, uns_key: str, *, needed: bool) -> bool:
+    """Whether the column of term weights is of an earlier call; where it is needed, refuse to overwrite another one."""
+    own = idf_key in adata.var and bool(_anndata._params(adata.uns.get(uns_key)).get("tfidf"))
+    if needed and idf_key in adata.var and not own:
+        raise ValueError(
+            f"key_added: TF-IDF would overwrite adata.var[{idf_key!r}], which is not known as a result of "
+            "scvcc.pp.lsa. Choose another key_added, rename that column, or set tfidf=False."
+        )
+    return own

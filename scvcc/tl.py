@@ -39,7 +39,7 @@ def vcc(
     n_neighbors: int | None = None,
     metric: str | None = None,
     restrict_to: tuple[str, Sequence[str]] | None = None,
-    key_added: str = "vcc",
+    key_added: str | None = None,
     device: str = "auto",
     random_state: int | Generator | RandomState | None = 0,
     save_to: str | os.PathLike[str] | None = None,
@@ -80,16 +80,18 @@ def vcc(
         Distance where a graph is built; None is "euclidean".
     restrict_to
         Cluster only the cells of some categories of an obs column, on their part of the graph:
-        `("vcc", ["3"])` gives labels "3,0", "3,1", … The default of `key_added` is then "vcc_R".
+        `("vcc", ["3"])` gives labels "3,0", "3,1", …
     key_added
-        Name of the result.
+        Name of the result. None is "vcc"; with `restrict_to` "vcc_R", and "vcc_R_R" where a part of "vcc_R" is divided
+        again. A column of `adata.obs` that is not a result of scvcc is not overwritten.
     device
         "auto" takes a CUDA GPU if there is one and the CPU otherwise; or any torch device.
     random_state
         Seed or generator. The same seed on the same machine gives the same result. None draws a seed.
     save_to
         File for the fitted model (safetensors), with all that :func:`~scvcc.tl.map_query` needs to label other cells.
-        `scvcc.VCC.load(save_to)` gives the estimator.
+        `scvcc.VCC.load(save_to)` gives the estimator. It is written last: if that fails, the result is in `adata`
+        when the error is raised; with `copy=True` the error becomes a warning, and the copy is returned.
     copy
         Return a copy with the result instead of writing to `adata`.
     **kwargs
@@ -135,14 +137,13 @@ def vcc(
     >>> adata.obsm["X_vcc"].shape
     (700, 2)
     """
-    if restrict_to is not None and key_added == "vcc":
-        key_added = "vcc_R"
-    _check_target(adata, key_added, copy=copy)
+    _anndata.check_adata(adata, copy=copy)
+    restricted = None if restrict_to is None else _anndata.restriction(adata, restrict_to)
+    key_added = _checked_key(adata, key_added, restricted, layer)
     seed = _as_seed(random_state)
     search: dict[str, Any] = {"n_neighbors": n_neighbors, "metric": metric}
     settings = {"n_clusters": n_clusters, "device": device, **{k: v for k, v in search.items() if v is not None}}
     model = _model({"progress": True, "n_pcs": None, **settings, **kwargs, "random_state": seed})
-    restricted = None if restrict_to is None else _anndata.restriction(adata, restrict_to)
     _check(adata, model, restricted)
     if save_to is not None:
         _query.check_target(adata, save_to)
@@ -171,13 +172,13 @@ def vcc(
         params["restrict_to"] = [restricted.column, restricted.categories]
     extra = None
     if save_to is not None:
-        prefix = "" if restricted is None else f"{'-'.join(restricted.categories)},"
+        prefix = "" if restricted is None else restricted.prefix
         categories = [f"{prefix}{k}" for k in range(model.n_clusters_)]
         extra = _query.describe(adata, representation, key=key_added, categories=categories)
     target = adata.copy() if copy else adata
     _anndata.write_result(target, model, graph, representation, key=key_added, params=params, restricted=restricted)
     if save_to is not None:  # last: a full disk does not cost the result
-        model.save(save_to, extra=extra)
+        _save(model, save_to, extra, returned=copy)
     return target if copy else None
 
 
@@ -257,7 +258,8 @@ def suggest_n_clusters(
     `reproducibility`
         With `n_runs`: mean adjusted Rand index between the clusters of all cells and those of the parts.
     `suggested`
-        True in one row: the highest score among the eligible.
+        True in one row: the highest score among the eligible. Where none is, a warning says so, and it is the lowest
+        number.
 
     Writes these fields:
 
@@ -275,7 +277,8 @@ def suggest_n_clusters(
     >>> int(table["suggested"].sum())
     1
     """
-    _check_target(adata, key_added)
+    _anndata.check_adata(adata, copy=False)
+    key_added = _checked_key(adata, key_added, None, layer)
     limits = _checked_range(k_range, adata.n_obs)
     _check_integer("n_runs", n_runs, low=0)
     seed = _as_seed(random_state)
@@ -299,6 +302,11 @@ def suggest_n_clusters(
     )
     table = pd.DataFrame(columns)
     table["suggested"] = table["n_clusters"] == suggested
+    if not table["eligible"].any():
+        _anndata.warn(
+            f"No number of clusters in k_range={limits} is eligible, by min_cluster_size={min_cluster_size}: {suggested} "
+            "is only the lowest of them. Widen k_range, or lower min_cluster_size."
+        )
     params = {**request, "k_range": limits, "min_cluster_size": min_cluster_size, "n_runs": n_runs}
     record = {"suggested": suggested, "params": {**params, "random_state": seed, "key_added": key_added}}
 
@@ -361,7 +369,7 @@ def stability(
     >>> adata.uns["vcc_stability"]["clusters"].shape
     (6, 3)
     """
-    _check_adata(adata, copy=copy)
+    _anndata.check_adata(adata, copy=copy)
     _check_integer("n_runs", n_runs, low=1)
     if isinstance(share, bool) or not isinstance(share, numbers.Real) or not 0 < share < 1:
         raise ValueError(f"share must be a number between 0 and 1, found {share!r}.")
@@ -373,14 +381,21 @@ def stability(
     graph, _, X = _training_graph(adata, model, run.request, restricted, asked=asked)
     members = np.flatnonzero(run.cells) if graph.rows is None else np.flatnonzero(run.cells)[graph.rows]
     labels, categories = run.labels(members)
+    kept = round(share * len(members))
+    if kept < len(categories):
+        raise ValueError(
+            f"share={share} leaves {kept} of {len(members)} cells for {len(categories)} clusters: raise share, or merge "
+            "clusters first."
+        )
     settings = replace(model._settings(X.shape[0]), objective="compact")
     latent = _graph.given_graph(graph.matrix, len(members), graph.mode)
     runs, cells = _explore.recurrence(
         latent, labels, settings, seed, n_runs=n_runs, share=float(share), progress=progress
     )
+    known = np.ma.masked_invalid(runs)  # a cluster of few cells may be in no run
+    mean, worst = known.mean(axis=0).filled(np.nan), known.min(axis=0).filled(np.nan)
     clusters = pd.DataFrame(
-        {"n_cells": np.bincount(labels), "stability": np.nanmean(runs, axis=0), "worst": np.nanmin(runs, axis=0)},
-        index=pd.Index(categories, name=key),
+        {"n_cells": np.bincount(labels), "stability": mean, "worst": worst}, index=pd.Index(categories, name="cluster")
     )
     params = {"n_runs": n_runs, "share": float(share), "random_state": seed, "key": key}
     target = adata.copy() if copy else adata
@@ -455,7 +470,8 @@ def map_query(
     >>> query.obsm["X_vcc"].shape
     (200, 2)
     """
-    _check_target(adata, key_added, copy=copy)
+    _anndata.check_adata(adata, copy=copy)
+    key_added = _checked_key(adata, key_added)
     limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
     for name, limit in limits.items():
         number = isinstance(limit, numbers.Real) and not isinstance(limit, bool)
@@ -533,18 +549,31 @@ def _check(adata: AnnData, model: VCC, restricted: _anndata.Restriction | None) 
     resolve_device(model.device)
 
 
-def _check_target(adata: AnnData, key_added: str, *, copy: bool = False) -> None:
-    _check_adata(adata, copy=copy)
-    if not isinstance(key_added, str) or not key_added or "/" in key_added:
-        raise ValueError(f"key_added must be a name without '/', found {key_added!r}.")
-    _anndata.check_key(adata, key_added)
+def _checked_key(
+    adata: AnnData, key_added: str | None, restricted: _anndata.Restriction | None = None, layer: str | None = None
+) -> str:
+    """Return the name of the result; None stands for the default one."""
+    if key_added is None:
+        again = restricted is not None and str(restricted.column).startswith("vcc_R")
+        key_added = "vcc" if restricted is None else f"{restricted.column}_R" if again else "vcc_R"
+    _anndata.check_name(key_added)
+    if restricted is not None and key_added == restricted.column:
+        raise ValueError(
+            f"key_added={key_added!r} would overwrite the column that restrict_to reads, and the run could not be "
+            "repeated: choose another name."
+        )
+    _anndata.check_key(adata, key_added, layer=layer)
+    return key_added
 
 
-def _check_adata(adata: AnnData, *, copy: bool) -> None:
-    if not isinstance(adata, AnnData):
-        raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}: for a matrix use scvcc.VCC.")
-    if copy and adata.isbacked:
-        raise ValueError("copy=True does not work with a backed adata: load it with adata.to_memory() first.")
+def _save(model: VCC, path: str | os.PathLike[str], extra: dict[str, Any] | None, *, returned: bool) -> None:
+    """Write the model; where the result is yet to be returned, an error must not cost it."""
+    try:
+        model.save(path, extra=extra)
+    except (OSError, ValueError) as error:
+        if not returned:
+            raise
+        _anndata.warn(f"The result is returned, but the model was not saved: save_to={str(path)!r} failed. {error}")
 
 
 def _checked_range(k_range: tuple[int, int], n_cells: int) -> tuple[int, int]:

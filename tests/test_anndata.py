@@ -25,7 +25,9 @@ def prepared(adata, **arguments):
         **{"use_rep": None, "n_pcs": None, "layer": None, "neighbors_key": None, "obsp": None},
         **{"n_neighbors": None, "metric": None, "own_key": "vcc_neighbors", "seed": 0},
     }
-    return _anndata.graph_and_representation(adata, **{**defaults, **arguments})
+    request = {**defaults, **arguments}
+    graph, representation = _anndata.find_graph(adata, **request)
+    return graph or _anndata.missing_graph(adata, representation, **request), representation
 
 
 def identical(a, b):
@@ -325,6 +327,24 @@ def test_another_request_builds_another_graph_and_leaves_the_stored_one(pbmc, un
     assert identical(again.matrix, graph.matrix)
 
 
+def test_what_a_graph_does_not_record_is_not_taken_for_what_was_asked(pbmc):
+    assert "metric" not in pbmc.uns["neighbors"]["params"]
+    assert stored(pbmc, metric="euclidean") is not None  # scanpy's default
+    assert stored(pbmc, metric="cosine") is None
+    assert prepared(pbmc, metric="cosine")[0].params["metric"] == "cosine"
+    with pytest.raises(ValueError, match="No graph can be built with n_neighbors=15, metric='nope'"):
+        prepared(pbmc, metric="nope")
+    del pbmc.uns["neighbors"]["params"]["n_neighbors"]
+    assert stored(pbmc) is not None
+    assert stored(pbmc, n_neighbors=30) is None
+
+
+def test_only_the_default_graph_has_default_names(neighbors):
+    neighbors.uns["own"] = {"params": {}}
+    with pytest.raises(ValueError, match=r"adata.uns\['own'\] describes a graph, but adata.obsp has neither"):
+        stored(neighbors, neighbors_key="own")
+
+
 def test_a_request_that_fits_uses_the_stored_graph(pbmc):
     for request in ({"use_rep": "X_pca"}, {"n_pcs": 50}, {"n_neighbors": 10}, {"use_rep": "X_pca", "n_pcs": 50}):
         assert prepared(pbmc, **request)[0].name == "adata.obsp['distances']", request
@@ -458,6 +478,21 @@ def test_layer_and_obsm_at_once(pbmc):
     pbmc.layers["a"] = pbmc.X
     with pytest.raises(ValueError, match="name two different matrices"):
         prepared(pbmc, layer="a", use_rep="X_pca")
+
+
+def test_a_pca_of_nothing_is_named():
+    with pytest.raises(ValueError, match="PCA of adata.X failed: most likely all cells have the same values"):
+        prepared(ad.AnnData(np.ones((100, 60), np.float32)))
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_missing_values_in_highly_variable_are_named(pbmc, missing):
+    bare = ad.AnnData(pbmc.X)
+    bare.var["highly_variable"] = pd.Series([missing, *[True] * (bare.n_vars - 1)], index=bare.var_names, dtype=object)
+    with pytest.raises(ValueError, match=r"var\['highly_variable'\] must be True or False, found dtype object and 1"):
+        prepared(bare)
+    bare.var["highly_variable"] = bare.var["highly_variable"].notna()
+    assert prepared(bare)[1].X.shape == (700, 50)
 
 
 def test_empty_matrices():

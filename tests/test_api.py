@@ -221,3 +221,15 @@ def test_functions_are_short(path):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             length = body[-1].end_lineno - body[0].lineno + 1 if body else 0
             assert length <= 50, f"{path.stem}.{node.name} has {length} lines"
+
+
+@pytest.mark.slow
+def test_readme_runs_as_printed(tmp_path, monkeypatch):
+    """Its Python blocks in order, in one namespace."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    names: dict = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["new_cells"].obs["vcc"].notna().all()
+    assert (tmp_path / "blood.safetensors").exists()

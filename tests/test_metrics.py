@@ -64,6 +64,7 @@ def test_compactness_of_one_place_is_zero():
         ([], [], "labels_true must be a non-empty"),
         ([[0, 1]], [[0, 1]], r"found shape \(1, 2\)"),
         (["a", None, "b"], [0, 1, 2], "labels_true has 1 missing"),
+        (["a", "a", np.nan, "b"], [0, 0, 1, 2], "labels_true has 1 missing"),
         ([0, 1], [0.0, np.nan], "labels_pred has 1 missing"),
     ],
 )

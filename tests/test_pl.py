@@ -315,6 +315,12 @@ def test_confusion(clustered):
     assert clusters.sum(axis=0) == pytest.approx(np.ones(4))
 
 
+def test_confusion_of_cells_with_one_name(clustered):
+    expected = np.asarray(pl.confusion(clustered, "truth", show=False).images[0].get_array())
+    clustered.obs_names = ["cell"] * 240
+    assert np.array_equal(pl.confusion(clustered, "truth", show=False).images[0].get_array(), expected)
+
+
 def test_confusion_leaves_out_cells_without_a_group(clustered):
     clustered.obs["truth"] = clustered.obs["truth"].where(np.arange(240) >= 100)
     counts = pl.confusion(clustered, "truth", normalize=None, show=False).images[0].get_array()
@@ -372,6 +378,8 @@ def test_more_categories_than_colors():
         (lambda a: pl.vcc(a, legend_loc="top"), "legend_loc must be"),
         (lambda a: pl.vcc(a, boundary=2.0), "boundary must be True, False or a share"),
         (lambda a: pl.vcc(a, palette={"0": "red"}), "palette has no color for '1', '2', '3'"),
+        (lambda a: pl.vcc(a, palette=[]), "palette is empty"),
+        (lambda a: pl.vcc(a, "gene1", use_raw=True), "use_raw=True, but adata.raw is None"),
         (lambda a: pl.vcc(a, ["vcc", "truth"], ax=plt.figure().add_subplot()), "there are 2 panels to draw"),
         (lambda a: pl.history(a, key="none"), "no result named 'none'"),
         (lambda a: pl.stages(a, key="none"), "no result named 'none'"),

@@ -146,6 +146,23 @@ def test_negative_values_cannot_be_weighted(documents, untouched):
         scvcc.pp.lsa(documents, 5, tfidf=True)
 
 
+def test_term_weights_of_others_are_left_alone(documents, untouched):
+    documents.var["idf"] = 7.0
+    with untouched(documents), pytest.raises(ValueError, match=r"overwrite adata.var\['idf'\].*another key_added"):
+        scvcc.pp.lsa(documents, 5, tfidf=True)
+    for _ in range(2):
+        scvcc.pp.lsa(documents, 5, tfidf=False)
+        assert (documents.var["idf"] == 7).all()
+
+
+def test_term_weights_go_with_the_result_they_belong_to(documents):
+    for _ in range(2):
+        scvcc.pp.lsa(documents, 5, tfidf=True)
+        assert "idf" in documents.var
+    scvcc.pp.lsa(documents, 5, tfidf=False)
+    assert "idf" not in documents.var
+
+
 def test_missing_values_are_counted(documents):
     documents.X.data[:2] = np.nan
     with pytest.raises(ValueError, match="adata.X has 2 NaN"):

@@ -163,6 +163,32 @@ def test_an_own_result_is_replaced(reference, file):
     assert "vcc_boundary" not in other.obs and "history" not in other.uns["vcc"]
 
 
+@pytest.mark.filterwarnings("ignore::anndata.ImplicitModificationWarning")
+def test_an_own_result_is_replaced_on_a_view(reference, file):
+    reference.uns["vcc_stability"] = {"runs": np.ones(3)}
+    other = reference[:100]
+    model = VCC.load(file)
+    model.extra_["colors"] = []
+    scvcc.tl.map_query(other, model, max_novelty=0.9)
+    assert not {"vcc_stability", "vcc_colors"} & set(other.uns)
+    assert "vcc_boundary" not in other.obs and "history" not in other.uns["vcc"]
+
+
+def test_columns_of_others_are_not_overwritten(query, file, untouched):
+    with untouched(query), pytest.raises(ValueError, match=r"key_added='truth' would overwrite adata.obs\['truth'\]"):
+        scvcc.tl.map_query(query, file, key_added="truth")
+    scvcc.tl.map_query(query, file)
+    scvcc.tl.map_query(query, file)  # its own
+
+
+@pytest.mark.parametrize("draw", [scvcc.pl.history, scvcc.pl.similarity])
+def test_plots_of_training_are_of_the_reference(query, file, draw):
+    scvcc.tl.map_query(query, file)
+    sc.pp.pca(query, n_comps=10)
+    with pytest.raises(ValueError, match="key='vcc' is a result of scvcc.tl.map_query"):
+        draw(query)
+
+
 # ------------------------------------------------------------------------------------------------------ alignment
 
 
@@ -314,6 +340,25 @@ def test_a_reference_that_cannot_project(query, tmp_path, untouched):
     assert (again.astype(str) == reference.obs["vcc"]).all()
 
 
+def test_cells_dropped_after_the_pca(tmp_path):
+    """The PCA is centered on the mean of all cells, which is not that of the rest."""
+    whole, file = cells(), tmp_path / "m"
+    sc.pp.pca(whole, n_comps=8)
+    reference = whole[whole.obs["truth"] != "0"].copy()
+    assert np.abs(reference.obsm["X_pca"].mean(axis=0)).max() > 1
+    sc.pp.neighbors(reference)
+    scvcc.tl.vcc(reference, save_to=file, **{**QUICK, "n_clusters": 3})
+    assert_reproduced(reference, file)
+
+
+def test_files_without_a_shift_are_read(query, file):
+    new, old = VCC.load(file), VCC.load(file)
+    del old.extra_["shift"]
+    expected = scvcc.tl.map_query(query, new, copy=True).obsm["X_vcc"]
+    found = scvcc.tl.map_query(query, old, copy=True).obsm["X_vcc"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("change", ["rescaled", "without loadings", "foreign", "without term weights"])
 def test_reasons_why_a_reference_cannot_project(change):
     reference, use_rep = cells()[:N].copy(), "X_pca"
@@ -369,9 +414,21 @@ def test_queries_that_cannot_be_read(query, file, untouched):
     holes.X[3, 4] = np.nan
     with pytest.raises(ValueError, match="1 NaN"):
         scvcc.tl.map_query(holes, file)
+    with pytest.raises(ValueError, match="adata has no variables, and the reference has 60"):
+        scvcc.tl.map_query(query[:, []].copy(), file)
     query.var_names = ["gene0", *query.var_names[:-1]]
     with untouched(query), pytest.raises(ValueError, match="var_names_make_unique"):
         scvcc.tl.map_query(query, file)
+
+
+def test_a_backed_query(query, file, tmp_path):
+    query.write_h5ad(tmp_path / "q.h5ad")
+    backed = ad.read_h5ad(tmp_path / "q.h5ad", backed="r")
+    with pytest.raises(ValueError, match=r"adata is backed.*to_memory\(\) first\.$"):  # there is no use_rep
+        scvcc.tl.map_query(backed, file)
+    with pytest.raises(ValueError, match="a part of a backed AnnData"):
+        scvcc.tl.map_query(backed[:100], file)
+    backed.file.close()
 
 
 def test_another_preparation_is_noticed(query, file):
@@ -415,6 +472,19 @@ def test_a_full_disk_does_not_cost_the_result(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         scvcc.tl.vcc(reference, save_to=tmp_path / "m", **QUICK)
     assert "vcc" in reference.obs
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_does_not_cost_the_copy(tmp_path, monkeypatch, untouched):
+    reference = cells()[:N].copy()
+
+    def fail(*args):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with untouched(reference), pytest.warns(UserWarning, match="model was not saved: save_to=.*no space left"):
+        result = scvcc.tl.vcc(reference, save_to=tmp_path / "m", copy=True, **QUICK)
+    assert "vcc" in result.obs
     assert not list(tmp_path.iterdir())
 
 

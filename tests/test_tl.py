@@ -16,7 +16,7 @@ import torch
 from sklearn.neighbors import KNeighborsTransformer
 
 import scvcc
-from scvcc import _labels
+from scvcc import _explore, _labels
 from scvcc._estimator import VCC
 
 
@@ -248,6 +248,10 @@ def test_the_record_holds_what_was_asked_for(neighbors, quick):
     assert neighbors.uns["vcc"]["graph"]["name"] == "adata.obsp['vcc_neighbors_distances']"
 
 
+def test_labels_are_plain_strings(clustered):
+    assert {type(label) for label in clustered.obs["vcc"].cat.categories} == {str}
+
+
 def test_runs_side_by_side_and_rerun_with_another_k(clustered, quick, same):
     before = clustered.obs["vcc"].copy()
     clustered.uns["vcc_colors"] = ["red"] * 4
@@ -319,6 +323,24 @@ def test_bad_restrictions_are_named(clustered, untouched, restrict_to, message, 
         scvcc.tl.vcc(clustered, 2, restrict_to=restrict_to, **quick)
 
 
+def test_a_nested_restriction_is_repeated_from_its_record(clustered, quick):
+    scvcc.tl.vcc(clustered, 2, restrict_to=("vcc", ["0"]), **quick)
+    scvcc.tl.vcc(clustered, 2, restrict_to=("vcc_R", ["0,0"]), **quick)
+    before = clustered.obs["vcc_R_R"].copy()
+    assert {"0,0,0", "0,0,1", "0,1", "1"} <= set(before)
+    assert set(clustered.obs["vcc_R"]) == {"0,0", "0,1", "1", "2", "3"}
+    for key in ("vcc_R", "vcc_R_R"):
+        scvcc.tl.vcc(clustered, **clustered.uns[key]["params"], progress=False)
+    assert clustered.obs["vcc_R_R"].equals(before)
+
+
+def test_a_name_given_with_a_restriction_is_kept(clustered, untouched, quick):
+    with untouched(clustered), pytest.raises(ValueError, match="key_added='vcc' would overwrite the column"):
+        scvcc.tl.vcc(clustered, 2, restrict_to=("vcc", ["0"]), key_added="vcc", **quick)
+    scvcc.tl.vcc(clustered, 2, restrict_to=("truth", ["0", "1"]), key_added="vcc", **quick)
+    assert "vcc_R" not in clustered.obs and "0-1,0" in set(clustered.obs["vcc"])
+
+
 # --------------------------------------------------------------------------------------------------- kinds of AnnData
 
 
@@ -354,6 +376,28 @@ def test_ragged_graph_of_a_view(neighbors, untouched, quick):
     assert not view.is_view
 
 
+@pytest.mark.filterwarnings("ignore::anndata.ImplicitModificationWarning")
+def test_a_rerun_on_a_view_leaves_nothing_of_the_old_result(clustered, untouched, quick):
+    clustered.uns["vcc_colors"] = ["red"] * 4
+    scvcc.tl.stability(clustered, 1, progress=False)
+    view = clustered[clustered.obs["truth"] != "0"]
+    with untouched(clustered):
+        scvcc.tl.vcc(view, 3, **quick)
+    assert not {"vcc_colors", "vcc_stability"} & set(view.uns)
+    assert "vcc_stability" not in view.obs and "X_vcc_start" not in view.obsm
+    assert "history" in view.uns["vcc"]
+
+
+@pytest.mark.filterwarnings("ignore::anndata.ImplicitModificationWarning")
+def test_a_view_without_a_graph_gets_all_that_was_computed(pbmc, quick):
+    bare = ad.AnnData(pbmc.X, obs=pbmc.obs[[]])
+    view = bare[:300]
+    scvcc.tl.vcc(view, 4, **quick)
+    assert {"pca", "neighbors", "vcc"} <= set(view.uns) and {"X_pca", "X_vcc"} <= set(view.obsm)
+    assert {"distances", "connectivities"} <= set(view.obsp) and "PCs" in view.varm
+    assert not bare.uns
+
+
 def test_backed(clustered, tmp_path, quick):
     clustered.obsm["X_pca"] = clustered.X[:, :10]
     for key in ("vcc", "vcc_confidence", "vcc_boundary"):
@@ -368,6 +412,8 @@ def test_backed(clustered, tmp_path, quick):
     scvcc.tl.vcc(backed, 4, use_rep="X_pca", neighbors_key="neighbors", **quick)
     assert backed.obs["vcc"].nunique() == 4
     assert backed.isbacked
+    with pytest.raises(ValueError, match=r"a part of a backed AnnData.*to_memory\(\)"):
+        scvcc.tl.vcc(backed[:200], 4, use_rep="X_pca", **quick)
     backed.file.close()
 
 
@@ -513,13 +559,22 @@ def test_bad_arguments_are_named_and_nothing_is_written(blobs, untouched, argume
     [
         ("neighbors", lambda a: None, "'neighbors' is where scanpy keeps its graph"),
         ("leiden", lambda a: a.uns.update(leiden={"params": {}}), r"overwrite adata.uns\['leiden'\].*another name"),
-        ("pca", lambda a: a.obsm.update(X_pca=a.X[:, :3]), r"key_added='pca' would overwrite adata.obsm\['X_pca'\]"),
+        ("umap", lambda a: a.obsm.update(X_umap=a.X[:, :3]), r"would overwrite adata.obsm\['X_umap'\]"),
+        ("truth", lambda a: None, r"key_added='truth' would overwrite adata.obs\['truth'\].*another name"),
+        ("pca", lambda a: None, "key_added='pca' is where scanpy keeps its PCA"),
+        ("lsa", lambda a: None, "key_added='lsa' is where scvcc.pp.lsa keeps"),
     ],
 )
 def test_results_of_others_are_not_overwritten(neighbors, untouched, key, spoil, message, quick):
     spoil(neighbors)
     with untouched(neighbors), pytest.raises(ValueError, match=message):
         scvcc.tl.vcc(neighbors, 4, key_added=key, **quick)
+
+
+def test_the_pca_of_a_layer_is_not_overwritten(pbmc, untouched, quick):
+    pbmc.layers["log"] = pbmc.X
+    with untouched(pbmc), pytest.raises(ValueError, match="'pca_log' is where scanpy keeps its PCA"):
+        scvcc.tl.vcc(pbmc, 4, layer="log", key_added="pca_log", **quick)
 
 
 def test_a_result_without_its_record_is_replaced(clustered, quick):
@@ -622,6 +677,12 @@ def test_wrong_requests_for_a_suggestion(neighbors, arguments, message, untouche
         scvcc.tl.suggest_n_clusters(neighbors, progress=False, **arguments)
 
 
+def test_a_range_without_eligible_numbers_gets_a_warning(pbmc):
+    with pytest.warns(UserWarning, match=r"No number of clusters in k_range=\(60, 120\) is eligible"):
+        table = scvcc.tl.suggest_n_clusters(pbmc, k_range=(60, 120), progress=False)
+    assert table.loc[table["suggested"], "n_clusters"].tolist() == [table["n_clusters"].min()]
+
+
 # ---------------------------------------------------------------------------------------------------- stability
 
 
@@ -682,7 +743,25 @@ def test_wrong_requests_for_stability(clustered, untouched):
             (clustered, {"key": "other"}, "no run named 'other': run scvcc.tl.vcc"),
             (clustered, {"n_runs": 0}, "n_runs must be at least 1"),
             (clustered, {"share": 1.0}, "share must be a number between 0 and 1, found 1.0"),
+            (clustered, {"share": 0.01}, "share=0.01 leaves 2 of 240 cells for 4 clusters: raise share"),
             (merged, {}, "has one cluster: at least 2"),
         ):
             with pytest.raises(ValueError, match=message):
                 scvcc.tl.stability(adata, progress=False, **arguments)
+
+
+def test_stability_of_a_cluster_that_is_in_no_run(clustered, recwarn):
+    names = clustered.obs["vcc"].astype(str).to_numpy()
+    left_out = next(i for i in range(240) if i not in next(_explore.parts(clustered.obsp["distances"], 1, 0.8, 0))[0])
+    names[left_out] = "alone"
+    clustered.obs["vcc"] = pd.Categorical(names)
+    scvcc.tl.stability(clustered, 1, progress=False)
+    assert clustered.uns["vcc_stability"]["clusters"].loc["alone", ["stability", "worst"]].isna().all()
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
+
+
+def test_a_result_named_stability_can_be_written(clustered, tmp_path, quick):
+    scvcc.tl.vcc(clustered, 4, key_added="stability", **quick)
+    scvcc.tl.stability(clustered, 1, key="stability", progress=False)
+    clustered.write_h5ad(tmp_path / "a.h5ad")
+    assert "stability_stability" in ad.read_h5ad(tmp_path / "a.h5ad").uns

@@ -229,7 +229,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         if self.n_clusters is not None and len(centers) < self.n_clusters:
             warnings.warn(
                 f"n_clusters={self.n_clusters}, but only {len(centers)} clusters have points: "
-                "the encoder cannot tell the others apart. Ask for fewer clusters or give it larger hidden layers.",
+                "the encoder cannot tell the others apart, most often because groups of rows lie far from each other. "
+                "Ask for fewer clusters, or divide a group on its own (restrict_to of scvcc.tl.vcc).",
                 UserWarning,
                 stacklevel=3,
             )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 BLOCK = 512  # rows per forward pass outside training; always full, see `encode`
 BLOCK_NUMBERS = 2**22  # entries of the rows that are read at a time, unless one block has more
-INPUT_NOISE = 0.3  # in training, relative to the spread of the input
+INPUT_NOISE = 0.3  # in training, relative to the spread of the input; at most
+NOISE_EDGES = 500  # from which it is seen how near neighbors are
 NOISE_ROWS, NOISE_NUMBERS = 1024, 2**22  # at most
 
 
@@ -202,6 +203,21 @@ def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.devi
     return list(torch.from_numpy(rng.permutation(n)).to(device).split(batch_size))
 
 
+def noise_level(encoder: Encoder, rows: Rows, graph: sp.csr_matrix) -> float:
+    """Size of the noise relative to the spread: no more than a typical neighbor is away.
+
+    Groups of points that lie far apart make the spread large, and noise of that size would blur what is inside them.
+    """
+    entries = np.unique(np.linspace(0, graph.nnz - 1, NOISE_EDGES, dtype=np.int64))
+    heads = np.searchsorted(graph.indptr, entries, side="right") - 1
+    ends = (
+        torch.from_numpy(np.asarray(points, np.int64)).to(rows.device) for points in (heads, graph.indices[entries])
+    )
+    head, tail = (rows[points] for points in ends)
+    length = float((head - tail).square().mean(dim=1).sqrt().median()) / float(encoder.scale)
+    return min(INPUT_NOISE, length) if length > 0 else INPUT_NOISE
+
+
 class NoisyInput:
     """Standardizes the input and adds Gaussian noise, for training: new points then land nearer to where they belong.
 
@@ -209,7 +225,7 @@ class NoisyInput:
     the standardization too, so that both take one pass over a batch.
     """
 
-    def __init__(self, encoder: Encoder, rng: Generator, size: float = INPUT_NOISE) -> None:
+    def __init__(self, encoder: Encoder, size: float, rng: Generator) -> None:
         n_features = len(encoder.center)
         n_rows = min(NOISE_ROWS, max(NOISE_NUMBERS // n_features, 1))
         noise = size * rng.standard_normal((n_rows, n_features), dtype=np.float32)

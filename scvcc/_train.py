@@ -14,7 +14,17 @@ from torch.nn.functional import smooth_l1_loss
 
 from scvcc import _labels, _losses, _sampling
 from scvcc._coordinates import BETWEEN, FreeCoordinates, spectral_start
-from scvcc._encoder import Encoder, NoisyInput, Rows, adamw, encode, has_fast_bfloat16, set_rate, shuffled_batches
+from scvcc._encoder import (
+    Encoder,
+    NoisyInput,
+    Rows,
+    adamw,
+    encode,
+    has_fast_bfloat16,
+    noise_level,
+    set_rate,
+    shuffled_batches,
+)
 from scvcc._joint import train_jointly
 from scvcc._monitor import Monitor
 from scvcc._paper import planned_steps, train_paper
@@ -80,8 +90,9 @@ def train_compact(
     labels = find_clusters(structure, graph, settings, rng)
     placed = place_clusters(structure, labels, graph, settings, rng)
     H, centers = optimize_map(placed, labels, graph, settings, gauge, rng, monitor)
-    fit_encoder(encoder, rows, H, settings, rng, monitor)
-    centers = train_jointly(encoder, rows, H, centers, graph, settings, rng, monitor)
+    noise = noise_level(encoder, rows, graph)
+    fit_encoder(encoder, rows, H, noise, settings, rng, monitor)
+    centers = train_jointly(encoder, rows, H, centers, graph, noise, settings, rng, monitor)
     return centers, labels, {"start": start, "placed": placed, "coordinates": H}
 
 
@@ -233,12 +244,12 @@ def optimize_map(
 
 
 def fit_encoder(
-    encoder: Encoder, rows: Rows, H: np.ndarray, settings: Settings, rng: Generator, monitor: Monitor
+    encoder: Encoder, rows: Rows, H: np.ndarray, noise: float, settings: Settings, rng: Generator, monitor: Monitor
 ) -> None:
     """Teach the encoder the coordinates by regression from noisy input."""
     target = torch.from_numpy(H).to(rows.device)
     optimizer, half = adamw(encoder, WEIGHT_DECAY), has_fast_bfloat16(rows.device)
-    noisy = NoisyInput(encoder, rng)
+    noisy = NoisyInput(encoder, noise, rng)
     total_steps, step = _encoder_steps(len(rows), settings), 0
     while step < total_steps:
         error = torch.zeros((), device=rows.device)

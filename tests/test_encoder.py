@@ -4,7 +4,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from scvcc import _encoder
+from scvcc import _encoder, _graph
 from scvcc._encoder import Encoder, Rows, encode
 
 CPU = torch.device("cpu")
@@ -133,3 +133,26 @@ def test_blocks_are_larger_where_rows_are_short():
 @pytest.mark.parametrize("rows", [[[1.0]], sp.csc_matrix((3, 3)), np.zeros(3), np.array([["a"]]), torch.zeros(3, 2)])
 def test_what_is_not_read_in_blocks(rows):
     assert not _encoder.has_row_blocks(rows)
+
+
+@pytest.mark.parametrize("as_input", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("apart", [0, 300])
+def test_noise_is_no_larger_than_the_distance_to_a_neighbor(as_input, apart):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(400, 6)) + apart * np.repeat([0, 1], 200)[:, None]).astype(np.float32)
+    graph = _graph.latent_graph(_graph.neighbor_distances(X, 5))
+    encoder = make()
+    encoder.standardize(X)
+    found = _encoder.noise_level(encoder, Rows(as_input(X), CPU), graph)
+    edges = graph.tocoo()
+    typical = np.median(np.sqrt(np.square(X[edges.row] - X[edges.col]).mean(axis=1))) / float(encoder.scale)
+    assert found == pytest.approx(min(typical, _encoder.INPUT_NOISE), rel=0.1)
+    assert (found < 0.02) == (apart > 0)
+
+
+def test_noise_where_neighbors_coincide_is_that_of_any_data():
+    X = np.repeat([[0.0] * 6, [1.0] * 6], 20, axis=0).astype(np.float32)
+    graph = _graph.latent_graph(_graph.neighbor_distances(X, 5))
+    encoder = make()
+    encoder.standardize(X)
+    assert _encoder.noise_level(encoder, Rows(X, CPU), graph) == _encoder.INPUT_NOISE

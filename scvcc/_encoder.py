@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 BLOCK = 512  # rows per forward pass outside training; always full, see `encode`
 BLOCK_NUMBERS = 2**22  # entries of the rows that are read at a time, unless one block has more
-INPUT_NOISE = 0.3  # in training, relative to the spread of the input; at most
-NOISE_EDGES = 500  # from which it is seen how near neighbors are
+INPUT_NOISE = 0.3  # in training, relative to the scale of the input
+SCALE_EDGES = 500  # from which it is seen how near neighbors are
 NOISE_ROWS, NOISE_NUMBERS = 1024, 2**22  # at most
 
 
@@ -45,11 +45,17 @@ class Encoder(nn.Module):
         self.register_buffer("center", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(()))
 
-    def standardize(self, X: Matrix) -> None:
-        """Take the mean of each feature and the overall spread around it from `X`."""
+    def standardize(self, X: Matrix, graph: sp.csr_matrix) -> None:
+        """Take the mean of each feature and the overall spread around it from `X`.
+
+        Groups of points that lie far apart make the spread large and what is inside them small: the scale is no larger
+        than makes the noise in training as large as the distance to a typical neighbor.
+        """
         mean, spread = _moments(X)
+        typical = _neighbor_distance(X, graph) / INPUT_NOISE
+        scale = min(spread, typical) if typical > 0 else spread
         self.center.copy_(torch.from_numpy(mean.astype(np.float32)))
-        self.scale.fill_(spread if spread > 0 else 1.0)
+        self.scale.fill_(scale if scale > 0 else 1.0)
 
     def forward(self, x: Tensor) -> Tensor:
         """Embedding of a batch."""
@@ -101,6 +107,15 @@ def _moments(X: Matrix) -> tuple[np.ndarray, float]:
         squares += float(np.square(block.data if sp.issparse(block) else block, dtype=np.float64).sum())
     mean = total / n
     return origin + mean, math.sqrt(max(squares / (n * d) - float(np.square(mean).mean()), 0.0))
+
+
+def _neighbor_distance(X: Matrix, graph: sp.csr_matrix) -> float:
+    """Median length of some edges of the graph, as a root mean square over the features."""
+    entries = np.unique(np.linspace(0, graph.nnz - 1, SCALE_EDGES, dtype=np.int64))
+    heads = np.searchsorted(graph.indptr, entries, side="right") - 1
+    difference = X[heads] - X[graph.indices[entries]]
+    squares = difference.multiply(difference) if sp.issparse(difference) else np.square(difference, dtype=np.float64)
+    return float(np.median(np.sqrt(np.asarray(squares.mean(axis=1), np.float64))))
 
 
 def _blocks(n: int, size: int) -> Iterator[slice]:
@@ -203,21 +218,6 @@ def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.devi
     return list(torch.from_numpy(rng.permutation(n)).to(device).split(batch_size))
 
 
-def noise_level(encoder: Encoder, rows: Rows, graph: sp.csr_matrix) -> float:
-    """Size of the noise relative to the spread: no more than a typical neighbor is away.
-
-    Groups of points that lie far apart make the spread large, and noise of that size would blur what is inside them.
-    """
-    entries = np.unique(np.linspace(0, graph.nnz - 1, NOISE_EDGES, dtype=np.int64))
-    heads = np.searchsorted(graph.indptr, entries, side="right") - 1
-    ends = (
-        torch.from_numpy(np.asarray(points, np.int64)).to(rows.device) for points in (heads, graph.indices[entries])
-    )
-    head, tail = (rows[points] for points in ends)
-    length = float((head - tail).square().mean(dim=1).sqrt().median()) / float(encoder.scale)
-    return min(INPUT_NOISE, length) if length > 0 else INPUT_NOISE
-
-
 class NoisyInput:
     """Standardizes the input and adds Gaussian noise, for training: new points then land nearer to where they belong.
 
@@ -225,7 +225,7 @@ class NoisyInput:
     the standardization too, so that both take one pass over a batch.
     """
 
-    def __init__(self, encoder: Encoder, size: float, rng: Generator) -> None:
+    def __init__(self, encoder: Encoder, rng: Generator, size: float = INPUT_NOISE) -> None:
         n_features = len(encoder.center)
         n_rows = min(NOISE_ROWS, max(NOISE_NUMBERS // n_features, 1))
         noise = size * rng.standard_normal((n_rows, n_features), dtype=np.float32)

@@ -30,7 +30,6 @@ def train_jointly(
     H: np.ndarray,
     centers: np.ndarray,
     graph: sp.csr_matrix,
-    noise: float,
     settings: Settings,
     rng: Generator,
     monitor: Monitor,
@@ -42,7 +41,7 @@ def train_jointly(
     """
     if settings.joint_steps(len(rows)) == 0:
         return centers
-    joint = JointStage(encoder, rows, H, centers, graph, settings, NoisyInput(encoder, noise, rng))
+    joint = JointStage(encoder, rows, H, centers, graph, settings, NoisyInput(encoder, rng))
     while joint.step < joint.total_steps:
         losses = joint.run_epoch(rng, monitor)
         monitor.record("joint", joint.step, losses, labels=joint.labels())

@@ -21,7 +21,6 @@ from scvcc._encoder import (
     adamw,
     encode,
     has_fast_bfloat16,
-    noise_level,
     set_rate,
     shuffled_batches,
 )
@@ -68,7 +67,7 @@ def train(
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
     encoder = Encoder(X.shape[1], settings.hidden, settings.latent_dim, generator)
-    encoder.standardize(X)
+    encoder.standardize(X, graph)
     encoder.to(device)
     rows = Rows(X, device)
     run = train_paper if settings.objective == "paper" else train_compact
@@ -90,9 +89,8 @@ def train_compact(
     labels = find_clusters(structure, graph, settings, rng)
     placed = place_clusters(structure, labels, graph, settings, rng)
     H, centers = optimize_map(placed, labels, graph, settings, gauge, rng, monitor)
-    noise = noise_level(encoder, rows, graph)
-    fit_encoder(encoder, rows, H, noise, settings, rng, monitor)
-    centers = train_jointly(encoder, rows, H, centers, graph, noise, settings, rng, monitor)
+    fit_encoder(encoder, rows, H, settings, rng, monitor)
+    centers = train_jointly(encoder, rows, H, centers, graph, settings, rng, monitor)
     return centers, labels, {"start": start, "placed": placed, "coordinates": H}
 
 
@@ -244,12 +242,12 @@ def optimize_map(
 
 
 def fit_encoder(
-    encoder: Encoder, rows: Rows, H: np.ndarray, noise: float, settings: Settings, rng: Generator, monitor: Monitor
+    encoder: Encoder, rows: Rows, H: np.ndarray, settings: Settings, rng: Generator, monitor: Monitor
 ) -> None:
     """Teach the encoder the coordinates by regression from noisy input."""
     target = torch.from_numpy(H).to(rows.device)
     optimizer, half = adamw(encoder, WEIGHT_DECAY), has_fast_bfloat16(rows.device)
-    noisy = NoisyInput(encoder, noise, rng)
+    noisy = NoisyInput(encoder, rng)
     total_steps, step = _encoder_steps(len(rows), settings), 0
     while step < total_steps:
         error = torch.zeros((), device=rows.device)

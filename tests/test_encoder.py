@@ -14,6 +14,10 @@ def make(n_features=6, hidden=(8, 4), latent_dim=2, seed=0):
     return Encoder(n_features, hidden, latent_dim, torch.Generator().manual_seed(seed))
 
 
+def graph_of(X):
+    return _graph.latent_graph(_graph.neighbor_distances(X, 5))
+
+
 @pytest.fixture
 def X():
     return np.random.default_rng(0).normal(3, 2, size=(1300, 6)).astype(np.float32)
@@ -21,7 +25,7 @@ def X():
 
 def test_forward_is_an_mlp_on_standardized_input(X):
     encoder = make()
-    encoder.standardize(X)
+    encoder.standardize(X, graph_of(X))
     layers = [m for m in encoder.modules() if isinstance(m, torch.nn.Linear)]
     assert [(m.in_features, m.out_features) for m in layers] == [(6, 8), (8, 4), (4, 2)]
     centerd = X - X.mean(axis=0)
@@ -36,8 +40,8 @@ def test_forward_is_an_mlp_on_standardized_input(X):
 def test_sparse_moments_and_rows_equal_dense(X, make_sparse):
     X = np.where(X > 3, X, 0)
     dense, sparse = make(), make()
-    dense.standardize(X)
-    sparse.standardize(sp.csr_matrix(make_sparse(X)))
+    dense.standardize(X, graph_of(X))
+    sparse.standardize(sp.csr_matrix(make_sparse(X)), graph_of(X))
     np.testing.assert_allclose(sparse.center, dense.center, rtol=1e-6)
     assert float(sparse.scale) == pytest.approx(float(dense.scale))
     index = torch.tensor([3, 700, 3])
@@ -62,13 +66,13 @@ def test_a_constant_feature_of_large_values_does_not_hide_the_spread_of_the_othe
 def test_constant_input_does_not_divide_by_zero():
     X = np.ones((20, 6), np.float32)
     encoder = make()
-    encoder.standardize(X)
+    encoder.standardize(X, graph_of(X))
     assert torch.isfinite(encode(encoder, Rows(X, CPU))).all()
 
 
 def test_a_row_is_placed_alike_alone_and_in_company(X):
     encoder = make(hidden=(64, 64))
-    encoder.standardize(X)
+    encoder.standardize(X, graph_of(X))
     whole = encode(encoder, Rows(X, CPU))
     for rows in ([0], [5, 1299], list(range(700, 720))):
         np.testing.assert_array_equal(encode(encoder, Rows(X[rows], CPU)), whole[rows])
@@ -137,22 +141,21 @@ def test_what_is_not_read_in_blocks(rows):
 
 @pytest.mark.parametrize("as_input", [np.asarray, sp.csr_matrix])
 @pytest.mark.parametrize("apart", [0, 300])
-def test_noise_is_no_larger_than_the_distance_to_a_neighbor(as_input, apart):
+def test_scale_is_the_spread_or_what_neighbors_allow(as_input, apart):
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(400, 6)) + apart * np.repeat([0, 1], 200)[:, None]).astype(np.float32)
-    graph = _graph.latent_graph(_graph.neighbor_distances(X, 5))
-    encoder = make()
-    encoder.standardize(X)
-    found = _encoder.noise_level(encoder, Rows(as_input(X), CPU), graph)
+    encoder, graph = make(), graph_of(X)
+    encoder.standardize(as_input(X), graph)
     edges = graph.tocoo()
-    typical = np.median(np.sqrt(np.square(X[edges.row] - X[edges.col]).mean(axis=1))) / float(encoder.scale)
-    assert found == pytest.approx(min(typical, _encoder.INPUT_NOISE), rel=0.1)
-    assert (found < 0.02) == (apart > 0)
+    typical = np.median(np.sqrt(np.square(X[edges.row] - X[edges.col]).mean(axis=1)))
+    spread = np.sqrt(np.square(X - X.mean(axis=0)).mean())
+    expected = typical / _encoder.INPUT_NOISE if apart else spread
+    assert float(encoder.scale) == pytest.approx(expected, rel=0.1)
+    assert (spread > 20 * expected) == (apart > 0)
 
 
-def test_noise_where_neighbors_coincide_is_that_of_any_data():
+def test_neighbors_that_coincide_do_not_set_the_scale():
     X = np.repeat([[0.0] * 6, [1.0] * 6], 20, axis=0).astype(np.float32)
-    graph = _graph.latent_graph(_graph.neighbor_distances(X, 5))
     encoder = make()
-    encoder.standardize(X)
-    assert _encoder.noise_level(encoder, Rows(X, CPU), graph) == _encoder.INPUT_NOISE
+    encoder.standardize(X, graph_of(X))
+    assert float(encoder.scale) == pytest.approx(0.5)

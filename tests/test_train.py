@@ -102,12 +102,12 @@ def test_strongly_linked_clusters_stay_apart_on_the_map():
 
 
 def test_encoder_learns_the_coordinates(blobs):
-    X, _, truth = blobs
+    X, graph, truth = blobs
     target = np.eye(4, 2, dtype=np.float32)[truth] * 3
     encoder = Encoder(6, (128, 128), 2, torch.Generator().manual_seed(0))
-    encoder.standardize(X)
+    encoder.standardize(X, graph)
     with _monitor.Monitor(1, show=False) as monitor:
-        _train.fit_encoder(encoder, Rows(X, CPU), target, 0.3, settings(), np.random.default_rng(0), monitor)
+        _train.fit_encoder(encoder, Rows(X, CPU), target, settings(), np.random.default_rng(0), monitor)
     errors = monitor.history()["anchor"]
     assert errors[-1] < 0.6 * errors[0]  # of noisy input
     assert np.abs(encode(encoder, Rows(X, CPU)).numpy() - target).mean() < 0.1
@@ -130,19 +130,18 @@ def test_network_is_trained_on_noisy_input(blobs, monkeypatch, module):
             return z
 
     monkeypatch.setattr(module, "NoisyInput", Recorded)
-    monkeypatch.setattr(_train, "noise_level", lambda *_: 0.25)
     run(blobs, epochs=1)
     noise = torch.cat(seen)
     assert len(noise) >= 400
     assert noise.mean() == pytest.approx(0, abs=0.02)
-    assert noise.std() == pytest.approx(0.25, rel=0.05)
+    assert noise.std() == pytest.approx(0.3, rel=0.05)
 
 
 def test_input_without_noise_is_the_standardized_one(blobs):
     X = torch.from_numpy(blobs[0])
     encoder = Encoder(6, (16,), 2, torch.Generator().manual_seed(0))
-    encoder.standardize(blobs[0])
-    clean = NoisyInput(encoder, 0.0, np.random.default_rng(0))
+    encoder.standardize(*blobs[:2])
+    clean = NoisyInput(encoder, np.random.default_rng(0), size=0.0)
     torch.testing.assert_close(encoder.place(clean(X)), encoder(X), rtol=1e-4, atol=1e-5)
 
 
@@ -154,9 +153,9 @@ def test_joint_stage_is_budgeted_in_steps():
 def joint_stage(blobs, **changes):
     X, graph, truth = blobs
     encoder = Encoder(6, (16,), 2, torch.Generator().manual_seed(0))
-    encoder.standardize(X)
+    encoder.standardize(X, graph)
     H = np.eye(4, 2, dtype=np.float32)[truth]
-    clean = NoisyInput(encoder, 0.0, np.random.default_rng(0))
+    clean = NoisyInput(encoder, np.random.default_rng(0), size=0.0)
     stage = _joint.JointStage(encoder, Rows(X, CPU), H, np.eye(4, 2), graph, settings(**changes), clean)
     stage.bank = encode(encoder, stage.rows)
     return stage

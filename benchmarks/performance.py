@@ -81,7 +81,7 @@ def growth_figure(table: pd.DataFrame) -> str:
 
 def profile_page(rows: pd.DataFrame) -> str:
     rows = rows[rows.status == "ok"].drop_duplicates(["set", "repeat", "stage", "commit"], keep="last")
-    repeats, conditions = rows["repeat"].nunique(), circumstances(rows)
+    repeats, conditions = rows.groupby(["set", "commit"])["repeat"].nunique(), circumstances(rows)
     values = ["seconds", "share", "gflop", "of_mm"]
     rows = rows.groupby(["set", "stage", "commit"], sort=False)[values].median().reset_index()
     rows = rows.assign(set=rows.set + ", " + rows.commit)  # before and after a change
@@ -94,7 +94,9 @@ def profile_page(rows: pd.DataFrame) -> str:
         for name in names
         if name == "all" or share.loc[name].max() > 0.005
     ]
-    text = f"Seconds and share of the whole, medians of {repeats}.\n\n" + markdown(("stage", *sets), lines)
+    text = f"Seconds and share of the whole, medians of {repeats.min()} to {repeats.max()} fits.\n\n" + markdown(
+        ("stage", *sets), lines
+    )
     arithmetic = rows[rows.gflop.notna()]
     lines = [
         [row.set, row.stage, f"{row.gflop:.0f}", "" if pd.isna(row.of_mm) else f"{row.of_mm:.0%}"]

@@ -212,9 +212,7 @@ def vcc(data: Data, k: int | None, seed: int, **options: Any) -> np.ndarray:
 class Method:
     title: str
     run: Callable[..., np.ndarray] | None = None
-    family: Callable[[Data, int, int], Found] | None = (
-        None  # instead of `run`: several methods that share their training
-    )
+    family: Callable[[Data, int, int], Found] | None = None  # instead of `run`: methods that share their training
     takes_k: tuple[bool, ...] = (True,)  # is K given? Both where the method can do either
     kinds: tuple[str, ...] = ALL
     seeds: int = 3

@@ -14,16 +14,7 @@ from torch.nn.functional import smooth_l1_loss
 
 from scvcc import _labels, _losses, _sampling
 from scvcc._coordinates import BETWEEN, FreeCoordinates, spectral_start
-from scvcc._encoder import (
-    Encoder,
-    NoisyInput,
-    Rows,
-    adamw,
-    encode,
-    has_fast_bfloat16,
-    set_rate,
-    shuffled_batches,
-)
+from scvcc._encoder import Encoder, NoisyInput, Rows, adamw, encode, has_fast_bfloat16, set_rate, shuffled_batches
 from scvcc._joint import train_jointly
 from scvcc._monitor import Monitor
 from scvcc._paper import planned_steps, train_paper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numba as nb
@@ -12,7 +13,6 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from scipy.stats import rankdata
 from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
 
 from scvcc._threads import restored_threads
 
@@ -27,6 +27,7 @@ KMEANS_STARTS = 10
 FINE_FACTORS = (2, 3, 8)  # micro-clusters per cluster
 POLISH_RESOLUTION = 0.75
 SMALLEST = 5  # points of a cluster, where the candidates leave a choice
+NAMED = 0.1  # share of the candidates that a judge names
 TIE = 0.02  # a smaller difference between two candidates' scores says nothing
 ESTIMATE_RESOLUTION = 0.5
 MICRO_CLUSTERS, MOST_CLUSTERS = 100, 40  # for an unknown number of clusters
@@ -68,6 +69,15 @@ class ClusterGraph:
         """The largest share of any cluster's weight that leaves it: low if every cluster is a community."""
         inside = np.diagonal(self.share)
         return float(np.max(1 - np.divide(inside, self.volume, out=np.ones_like(inside), where=self.volume > 0)))
+
+    def leak(self) -> float:
+        """The share of a cluster's weight that goes to one other cluster, its strongest tie; root mean square over clusters.
+
+        High if two clusters are halves of one.
+        """
+        between = self.share - np.diag(np.diagonal(self.share))
+        strongest = between.max(axis=1)
+        return float(np.sqrt(np.mean(np.square(strongest / np.maximum(self.volume, np.finfo(float).tiny)))))
 
     def is_lopsided(self) -> bool:
         """Whether one cluster holds so much that the others are little more than outliers."""
@@ -188,9 +198,9 @@ def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, r
 def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
     """The candidate that the latent graph speaks for; the spread of k-means itself is a poor judge.
 
-    Three judges, none right on all data, each name their best: modularity, which likes clusters of even size;
-    separation, which keeps rare but distinct ones; and a compromise that also asks every cluster to be a community.
-    The candidate that agrees best with all three choices wins.
+    Four judges, none right on all data, each name the best tenth of the candidates: modularity, which likes clusters of even
+    size; separation, which keeps rare but distinct ones; leak, which dislikes halves of one cluster; and a compromise that
+    also asks every cluster to be a community. Of those named, the one that agrees best with all of them wins.
     """
     candidates = {
         blake2b(labels.data).digest(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)
@@ -202,10 +212,33 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
     modularity = np.array([view.modularity(POLISH_RESOLUTION) for _, view in balanced])
     separation = np.array([view.separation() for _, view in balanced])
     conductance = np.array([view.weakest_conductance() for _, view in balanced])
+    leak = np.array([view.leak() for _, view in balanced])
     compromise = _rank(separation) + _rank(-conductance) + 0.25 * rankdata(modularity)
-    winners = [balanced[int(np.argmax(score))][0] for score in (modularity, separation, compromise)]
-    agreement = [sum(adjusted_rand_score(a, b) for b in winners) for a in winners]
-    return winners[int(np.argmax(agreement))]
+    n_named = max(int(NAMED * len(balanced)), 1)
+    best = [np.argsort(-score, kind="stable")[:n_named] for score in (modularity, separation, -leak, compromise)]
+    named, votes = np.unique(best, return_counts=True)
+    return most_agreed([balanced[i][0] for i in named], votes)
+
+
+def most_agreed(partitions: Sequence[np.ndarray], votes: np.ndarray) -> np.ndarray:
+    """The partition with the highest adjusted Rand index with all, each counted as often as it has votes."""
+    agreement = np.diag(votes.astype(float))
+    for i, j in combinations(range(len(partitions)), 2):
+        rand = adjusted_rand(partitions[i], partitions[j])
+        agreement[i, j], agreement[j, i] = rand * votes[j], rand * votes[i]
+    return partitions[int(agreement.sum(axis=1).argmax())]
+
+
+def adjusted_rand(a: np.ndarray, b: np.ndarray) -> float:
+    """Adjusted Rand index of two partitions numbered from 0; scikit-learn's sorts the labels first and takes longer."""
+    k = int(b.max()) + 1
+    table = np.bincount(a * k + b, minlength=(int(a.max()) + 1) * k).reshape(-1, k)
+    both, in_a, in_b, all_pairs = (
+        float((counts * (counts - 1.0) / 2).sum())
+        for counts in (table, table.sum(axis=1), table.sum(axis=0), np.array(len(a)))
+    )
+    chance, most = in_a * in_b / max(all_pairs, 1.0), (in_a + in_b) / 2
+    return (both - chance) / (most - chance) if most > chance else 1.0
 
 
 def _rank(scores: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.stats import rankdata
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
@@ -42,6 +43,9 @@ def test_scores_equal_their_definitions(blobs):
     inside = np.array([A[np.ix_(labels == k, labels == k)].sum() for k in range(3)]) / A.sum()
     assert view.separation() == pytest.approx(-np.log(1 - inside.sum() + 0.01) - np.log((volume**2).sum()), rel=1e-5)
     assert view.weakest_conductance() == pytest.approx(max(1 - inside / volume), rel=1e-5)
+    between = np.array([[A[np.ix_(labels == a, labels == b)].sum() for b in range(3)] for a in range(3)]) / A.sum()
+    ties = [max(between[a, b] for b in range(3) if b != a) / volume[a] for a in range(3)]
+    assert view.leak() == pytest.approx(np.sqrt(np.mean(np.square(ties))), rel=1e-5)
     assert not view.is_lopsided()
     assert ClusterGraph(graph, np.minimum(np.arange(210), 2)).is_lopsided()
 
@@ -130,6 +134,46 @@ def test_polish_leaves_hardly_a_point_that_would_gain_by_moving(blobs):
         others[:, point] = range(3)
         would_gain += max(slow_modularity(graph, moved, 0.75) for moved in others) > best + 1e-6
     assert would_gain <= 4  # ~20 if points are looked at only once
+
+
+def test_agreement_is_the_adjusted_rand_index():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = (_labels.compact(rng.integers(rng.integers(1, 6), size=40)) for _ in range(2))
+        assert _labels.adjusted_rand(a, b) == pytest.approx(adjusted_rand_score(a, b))
+        assert _labels.adjusted_rand(a, a) == pytest.approx(1)
+
+
+def test_the_partition_most_agreed_with_wins_and_votes_count():
+    ends = np.repeat([0, 1, 2], [20, 20, 20]), np.repeat([0, 1, 2], [28, 12, 20])
+    middle = np.repeat([0, 1, 2], [24, 16, 20])
+    pool = [ends[0], middle, ends[1]]
+    assert np.array_equal(_labels.most_agreed(pool, np.array([1, 1, 1])), middle)
+    assert np.array_equal(_labels.most_agreed(pool, np.array([2, 1, 2])), middle)
+    assert np.array_equal(_labels.most_agreed(pool, np.array([9, 1, 1])), ends[0])
+    assert np.array_equal(_labels.most_agreed(pool, np.array([1, 1, 9])), ends[1])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_judge_has_a_say(blobs, monkeypatch, seed):
+    """The winner is the one most agreed with among the best tenth by each of the four scores, counted by hand."""
+    H, graph, _ = blobs
+    rng = np.random.default_rng(seed)
+    pool = [_labels.compact(_labels.nearest_center(H, H[rng.choice(210, 4, replace=False)])) for _ in range(80)]
+    monkeypatch.setattr(_labels, "candidate_partitions", lambda *_: pool)
+    views = {i: ClusterGraph(graph, labels) for i, labels in enumerate(pool)}
+    views = {i: view for i, view in views.items() if view.size.min() >= 5 and not view.is_lopsided()}
+    modularity = [view.modularity(0.75) for view in views.values()]
+    separation = [view.separation() for view in views.values()]
+    weakest = [view.weakest_conductance() for view in views.values()]
+    compromise = _labels._rank(np.array(separation)) + _labels._rank(-np.array(weakest)) + 0.25 * rankdata(modularity)
+    named = []
+    for score in (modularity, separation, [-view.leak() for view in views.values()], compromise):
+        ranked = sorted(zip(views, score, strict=True), key=lambda pair: -pair[1])
+        named += [pool[i] for i, _ in ranked[: len(views) // 10]]
+    best = max(sum(adjusted_rand_score(labels, other) for other in named) for labels in named)
+    chosen = _labels.choose_partition(H, graph, 4, rng)
+    assert sum(adjusted_rand_score(chosen, other) for other in named) == pytest.approx(best)
 
 
 def test_chosen_partition_finds_the_blobs(blobs):

@@ -70,15 +70,6 @@ class ClusterGraph:
         inside = np.diagonal(self.share)
         return float(np.max(1 - np.divide(inside, self.volume, out=np.ones_like(inside), where=self.volume > 0)))
 
-    def leak(self) -> float:
-        """The share of a cluster's weight that goes to one other cluster, its strongest tie; root mean square over clusters.
-
-        High if two clusters are halves of one.
-        """
-        between = self.share - np.diag(np.diagonal(self.share))
-        strongest = between.max(axis=1)
-        return float(np.sqrt(np.mean(np.square(strongest / np.maximum(self.volume, np.finfo(float).tiny)))))
-
     def is_lopsided(self) -> bool:
         """Whether one cluster holds so much that the others are little more than outliers."""
         return bool(self.volume.max() > 0.5 + 0.5 / max(len(self.volume) - 1, 1))
@@ -198,9 +189,9 @@ def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, r
 def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
     """The candidate that the latent graph speaks for; the spread of k-means itself is a poor judge.
 
-    Four judges, none right on all data, each name the best tenth of the candidates: modularity, which likes clusters of even
-    size; separation, which keeps rare but distinct ones; leak, which dislikes halves of one cluster; and a compromise that
-    also asks every cluster to be a community. Of those named, the one that agrees best with all of them wins.
+    Three judges, none right on all data, each name the best tenth of the candidates: modularity, which likes clusters of
+    even size; separation, which keeps rare but distinct ones; and a compromise that also asks every cluster to be a
+    community. Of those named, the one that agrees best with all of them wins.
     """
     candidates = {
         blake2b(labels.data).digest(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)
@@ -212,10 +203,9 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
     modularity = np.array([view.modularity(POLISH_RESOLUTION) for _, view in balanced])
     separation = np.array([view.separation() for _, view in balanced])
     conductance = np.array([view.weakest_conductance() for _, view in balanced])
-    leak = np.array([view.leak() for _, view in balanced])
     compromise = _rank(separation) + _rank(-conductance) + 0.25 * rankdata(modularity)
     n_named = max(int(NAMED * len(balanced)), 1)
-    best = [np.argsort(-score, kind="stable")[:n_named] for score in (modularity, separation, -leak, compromise)]
+    best = [np.argsort(-score, kind="stable")[:n_named] for score in (modularity, separation, compromise)]
     named, votes = np.unique(best, return_counts=True)
     return most_agreed([balanced[i][0] for i in named], votes)
 

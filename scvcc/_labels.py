@@ -28,6 +28,7 @@ FINE_FACTORS = (2, 3, 8)  # micro-clusters per cluster
 POLISH_RESOLUTION = 0.75
 SMALLEST = 5  # points of a cluster, where the candidates leave a choice
 NAMED = 0.1  # share of the candidates that a judge names
+ALIKE = 0.9  # adjusted Rand index of partitions that differ in little
 TIE = 0.02  # a smaller difference between two candidates' scores says nothing
 ESTIMATE_RESOLUTION = 0.5
 MICRO_CLUSTERS, MOST_CLUSTERS = 100, 40  # for an unknown number of clusters
@@ -191,7 +192,8 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
 
     Three judges, none right on all data, each name the best tenth of the candidates: modularity, which likes clusters of
     even size; separation, which keeps rare but distinct ones; and a compromise that also asks every cluster to be a
-    community. Of those named, the one that agrees best with all of them wins.
+    community. The partition that agrees best with all those named is a safe choice but a blurred one: of those named that
+    are much like it, the compromise's favorite wins.
     """
     candidates = {
         blake2b(labels.data).digest(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)
@@ -207,16 +209,17 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
     n_named = max(int(NAMED * len(balanced)), 1)
     best = [np.argsort(-score, kind="stable")[:n_named] for score in (modularity, separation, compromise)]
     named, votes = np.unique(best, return_counts=True)
-    return most_agreed([balanced[i][0] for i in named], votes)
+    agreement = agreement_between([balanced[i][0] for i in named])
+    alike = named[agreement[np.argmax(agreement @ votes)] >= ALIKE]
+    return balanced[alike[np.argmax(compromise[alike])]][0]
 
 
-def most_agreed(partitions: Sequence[np.ndarray], votes: np.ndarray) -> np.ndarray:
-    """The partition with the highest adjusted Rand index with all, each counted as often as it has votes."""
-    agreement = np.diag(votes.astype(float))
+def agreement_between(partitions: Sequence[np.ndarray]) -> np.ndarray:
+    """Adjusted Rand index of each partition with each, (m, m)."""
+    agreement = np.eye(len(partitions))
     for i, j in combinations(range(len(partitions)), 2):
-        rand = adjusted_rand(partitions[i], partitions[j])
-        agreement[i, j], agreement[j, i] = rand * votes[j], rand * votes[i]
-    return partitions[int(agreement.sum(axis=1).argmax())]
+        agreement[i, j] = agreement[j, i] = adjusted_rand(partitions[i], partitions[j])
+    return agreement
 
 
 def adjusted_rand(a: np.ndarray, b: np.ndarray) -> float:

@@ -138,6 +138,8 @@ def test_choice_of_jobs() -> None:
     assert sum(job.method == "vcc" and job.k_known for job in jobs) == 5
     assert sum(job.method == "kmeans" for job in jobs) == 3
     assert {job.seed for job in run.choose(run.parse(["table1", "--sets", "usps", "--seeds", "7"]))} == {7}
+    everything = [job for jobs in run.experiments().values() for job in jobs]
+    assert run.choose(run.parse([])) == everything  # as `make bench` calls it
 
 
 def test_absent_sets_are_skipped_with_a_message(tmp_path, capsys) -> None:

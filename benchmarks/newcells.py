@@ -240,7 +240,7 @@ def times(job: Job, folder: Path) -> Rows:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.newcells", description=__doc__.splitlines()[0])
-    parser.add_argument("experiment", nargs="*", default=["all"], choices=["all", "transfer", "unseen", "time"])
+    parser.add_argument("experiment", nargs="*", default="all", choices=["all", "transfer", "unseen", "time"])
     parser.add_argument("--sets", nargs="+", choices=list(SPLITS), help="only these data sets")
     parser.add_argument("--seeds", nargs="+", type=int, help="these seeds (default: 1 to 5, by experiment)")
     parser.add_argument("--data", help="folder of the data sets (default: $SCVCC_DATA, then ../shared/data)")

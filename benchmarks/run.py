@@ -151,7 +151,7 @@ def measure_all(jobs: list[Job], args: argparse.Namespace) -> None:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__.splitlines()[0])
-    parser.add_argument("experiment", nargs="*", choices=list(experiments()), help="default: all of them")
+    parser.add_argument("experiment", nargs="*", default="all", choices=["all", *experiments()])
     parser.add_argument("--sets", nargs="+", choices=list(SETS), help="only these data sets")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="only these methods")
     parser.add_argument("--without", nargs="+", choices=list(METHODS), default=[], help="not these methods")
@@ -167,7 +167,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def choose(args: argparse.Namespace) -> list[Job]:
     known = experiments(args.seeds)
-    names = args.experiment or list(known)
+    names = list(known) if "all" in args.experiment else args.experiment
     methods = set(args.methods or METHODS) - set(args.without)
     sets = set(args.sets or SETS)
     return [job for name in names for job in known[name] if job.method in methods and job.set in sets]

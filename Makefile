@@ -17,7 +17,7 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make docs       the documentation, into docs/_build/html, and a check of its links"
 	@echo "make tutorials  run the tutorials, store their outputs (ARGS=01: one; ARGS=--quick: small, store nothing)"
-	@echo "make bench      the benchmarks (ARGS=... is passed on)"
+	@echo "make bench      all tables of docs/benchmarks (ARGS='table1 --seeds 0': only those runs)"
 	@echo "make bench-speed  time and memory, and what training on a sketch costs; hours on a quiet machine"
 	@echo "make venv       only the environment, in $(VENV) (PYTHON=... chooses the interpreter)"
 	@echo "make clean      remove what these targets made, the environment included"
@@ -58,6 +58,8 @@ tutorials: $(VENV)/stamp-doc
 
 bench: $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.newcells)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.limits)
 	$(BIN)/python -m benchmarks.report
 
 bench-speed: $(VENV)/stamp-bench

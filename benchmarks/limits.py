@@ -17,6 +17,7 @@ from tqdm import tqdm
 from .data import SETS, data_folder, load
 from .process import RESULTS, Rows, append, circumstances, in_process, prepare
 from .report import markdown
+from .run import read_rows
 
 COLUMNS = tuple(
     "set seed status purity nmi_followed nmi_best nmi_chosen modularity_true modularity_chosen separation_true "
@@ -85,11 +86,14 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=600, help="processor seconds")
     parser.add_argument("--data", help="folder of the data sets (default: $SCVCC_DATA, then ../shared/data)")
     parser.add_argument("--out", type=Path, default=RESULTS / "limits.csv")
+    parser.add_argument("--again", action="store_true", help="run again what was measured")
     args = parser.parse_args()
     prepare(args.threads)
     here, folder = circumstances(args.threads), data_folder(args.data)
+    done = {(row["set"], int(row["seed"])) for row in read_rows(args.out) if row["status"] == "ok" and not args.again}
     present = [name for name in args.sets if (folder / SETS[name].file).exists()]
-    for name, seed in tqdm([(name, seed) for name in present for seed in args.seeds], unit="run"):
+    todo = [(name, seed) for name in present for seed in args.seeds if (name, seed) not in done]
+    for name, seed in tqdm(todo, unit="run"):
         task = {"set": name, "seed": seed, "data": str(folder)}
         rows = [
             here | {"set": name, "seed": seed} | row for row in in_process(measure, task, args.timeout * args.threads)

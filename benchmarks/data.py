@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +43,15 @@ with (Path(__file__).parent / "sets.csv").open(newline="", encoding="utf-8") as 
 
 def data_folder(given: str | None = None) -> Path:
     return Path(given or os.environ.get("SCVCC_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+def present(names: Iterable[str], folder: Path) -> list[str]:
+    """The sets whose file is there; says which are not."""
+    found = [name for name in names if (folder / SETS[name].file).exists()]
+    for name in names:
+        if name not in found:
+            print(f"skipped: {SETS[name].file} is not in the data folder; name the folder with --data or SCVCC_DATA")
+    return found
 
 
 @dataclass

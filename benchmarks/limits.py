@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from .data import SETS, data_folder, load
+from .data import SETS, data_folder, load, present
 from .process import RESULTS, Rows, append, circumstances, in_process, prepare
 from .report import markdown
 from .run import read_rows
@@ -37,7 +37,7 @@ def measure(task: dict[str, Any]) -> Rows:
     settings = VCC(data.n_classes)._settings(len(truth))
     gauge = Gauge(graph, settings, rng)
     _, H = optimize_structure(graph, settings, gauge, rng, Monitor(0, show=False))
-    candidates = _labels.candidate_partitions(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
+    candidates, _ = _labels.candidate_partitions(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
     chosen = _labels.choose_partition(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
     followed = _labels.polish(graph, truth[None], rng.permutation(len(truth)))[0]
     views = {"true": _labels.ClusterGraph(graph, truth), "chosen": _labels.ClusterGraph(graph, chosen)}
@@ -91,8 +91,7 @@ def main() -> None:
     prepare(args.threads)
     here, folder = circumstances(args.threads), data_folder(args.data)
     done = {(row["set"], int(row["seed"])) for row in read_rows(args.out) if row["status"] == "ok" and not args.again}
-    present = [name for name in args.sets if (folder / SETS[name].file).exists()]
-    todo = [(name, seed) for name in present for seed in args.seeds if (name, seed) not in done]
+    todo = [(name, seed) for name in present(args.sets, folder) for seed in args.seeds if (name, seed) not in done]
     for name, seed in tqdm(todo, unit="run"):
         task = {"set": name, "seed": seed, "data": str(folder)}
         rows = [

@@ -36,7 +36,7 @@ PACKAGES = (
     "clustpy",
     "scvi-tools",
 )
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("SCVCC_RESULTS") or Path(__file__).parent / "results")
 
 Rows = list[dict[str, Any]]
 

@@ -34,7 +34,7 @@ NOTES = {
     "components. All three carry the same labels, so that only the way they are carried differs. *ACC* and *NMI* are "
     "against the true classes of the new rows; *named* is the share of rows whose cluster, named after the most frequent "
     "class of its fitted rows, names them right. Genes, scaling and components are learnt from the fitted rows alone.",
-    "time": "Processor seconds to label 100,000 new cells (50 components, one thread, medians), on fitted cells of IFN-β "
+    "time": "Processor seconds to label 100,000 new cells (50 components, one thread, medians of three runs), on fitted cells of IFN-β "
     "PBMC, with everything that can be prepared on the reference prepared.",
     "reliability": "Rows that were not fitted, of random halves, by confidence in ten bins. The area of a dot grows with "
     "the number of rows. A row is named right if the most frequent class of its cluster's fitted rows is its own, so "
@@ -251,6 +251,8 @@ def unknown_k_page(runs: pd.DataFrame) -> str:
             collected.append((off, mine.nmi.mean()))
             cells += [f"{mine.k_found.mean():.1f}", f"{off:.1f}", f"{mine.nmi.mean():.3f}"]
         lines.append([TITLES[name], f"{true_k[name]:.0f}", *cells])
+    if not lines:
+        return ""
     means = [
         f"{value:.{digits}f}"
         for pairs in errors.values()
@@ -274,14 +276,16 @@ def data_page(runs: pd.DataFrame) -> str:
     return "## The data sets\n\n" + markdown(("set", "kind", "rows", "labels", "file", "origin"), rows)
 
 
-def conditions_page(runs: pd.DataFrame) -> str:
+def conditions_page(runs: pd.DataFrame, folder: Path) -> str:
+    others = (pd.read_csv(path) for path in (folder / "newcells.csv", folder / "limits.csv") if path.exists())
+    rows = pd.concat([runs, *others])
     hours = runs.cpu_seconds.groupby(runs.method == "vcc").sum() / 3600
     lines = [
         f"## Conditions\n\nProcessor time of all measurements: {hours.get(True, 0):.1f} h for VCC, {hours.get(False, 0):.1f} h "
         "for the others. Other work ran on the machine, so only the section on speed supports claims of speed.\n"
     ]
     for column in ("machine", "threads", "versions", "commit"):
-        lines.append(f"- {column}: " + " · ".join(runs[column].dropna().astype(str).unique()))
+        lines.append(f"- {column}: " + " · ".join(rows[column].dropna().astype(str).unique()))
     return "\n".join(lines)
 
 
@@ -353,8 +357,9 @@ def pages(folder: Path) -> dict[str, str]:
     texts |= {f"08_{path.stem}": curve_page(path) for path in sorted(folder.glob("curve_*.csv"))}
     if (folder / "newcells.csv").exists():
         texts["09_new_cells"] = new_cells_page(folder / "newcells.csv")
-    texts["11_unknown_k"] = unknown_k_page(runs)
-    return texts | {"90_data": data_page(runs), "99_conditions": conditions_page(runs)}
+    if unknown := unknown_k_page(runs):
+        texts["11_unknown_k"] = unknown
+    return texts | {"90_data": data_page(runs), "99_conditions": conditions_page(runs, folder)}
 
 
 def main() -> None:
@@ -364,13 +369,17 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
     args = parser.parse_args()
     DOCS.mkdir(parents=True, exist_ok=True)
-    for old in [*DOCS.glob("*.md"), *DOCS.glob("*.png")]:
-        old.unlink()
     texts = pages(args.results) | performance.pages(args.results)
     if (args.results / "limits.csv").exists():
         texts["12_limits"] = limits.page(args.results / "limits.csv")
     for name, text in texts.items():
         (DOCS / f"{name}.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+    for page in DOCS.glob("*.md"):
+        if page.stem not in texts:
+            page.unlink()
+    for figure in DOCS.glob("*.png"):
+        if not any(f"({figure.name})" in text for text in texts.values()):
+            figure.unlink()
 
 
 if __name__ == "__main__":

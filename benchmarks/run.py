@@ -17,7 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from .data import CELLS, DOCUMENTS, SETS, data_folder
+from .data import CELLS, DOCUMENTS, SETS, data_folder, present
 from .methods import METHODS
 from .one import measure
 from .process import RESULTS, Rows, append, circumstances, in_process, prepare
@@ -121,9 +121,7 @@ def _without_seed(key: tuple[str, ...]) -> tuple[str, ...]:
 def measure_all(jobs: list[Job], args: argparse.Namespace) -> None:
     """Run the jobs that remain, each result written as it comes."""
     folder, here = data_folder(args.data), circumstances(args.threads)
-    absent = {job.set for job in jobs if not (folder / SETS[job.set].file).exists()}
-    for name in sorted(absent):
-        print(f"skipped: {SETS[name].file} is not in the data folder; name the folder with --data or SCVCC_DATA")
+    here_sets = present(dict.fromkeys(job.set for job in jobs), folder)
 
     def remaining(jobs: list[Job]) -> list[Job]:
         rows = read_rows(args.out)
@@ -136,7 +134,7 @@ def measure_all(jobs: list[Job], args: argparse.Namespace) -> None:
         key = dict(zip(KEY, job.key, strict=True))
         return [here | key | row for row in in_process(measure, task, args.timeout * args.threads)]
 
-    todo = remaining([job for job in jobs if job.set not in absent])
+    todo = remaining([job for job in jobs if job.set in here_sets])
     if todo:
         prepare(args.threads)
     with tqdm(total=len(todo), unit="run", smoothing=0) as bar, ThreadPoolExecutor(args.jobs) as pool:

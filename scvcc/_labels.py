@@ -17,14 +17,15 @@ from sklearn.cluster import KMeans
 from scvcc._threads import restored_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import scipy.sparse as sp
     from numpy.random import Generator
 
 KMEANS_ROWS = 20_000  # k-means starts look at this many rows at most
-KMEANS_STARTS = 10
+KMEANS_STARTS = 30
 FINE_FACTORS = (2, 3, 8)  # micro-clusters per cluster
+FINE_STARTS = 3  # of each
 POLISH_RESOLUTION = 0.75
 SMALLEST = 5  # points of a cluster, where the candidates leave a choice
 NAMED = 0.1  # share of the candidates that a judge names
@@ -148,8 +149,8 @@ def merge_clusters(fine: ClusterGraph, n_clusters: int, linkage: Linkage) -> np.
 
 
 def compact(labels: np.ndarray) -> np.ndarray:
-    """Renumber labels 0 … K−1 without gaps, in 32 bits: many partitions are kept at a time."""
-    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    """Renumber labels 0 … K−1 without gaps."""
+    return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
 def by_size(labels: np.ndarray, n_clusters: int) -> np.ndarray:
@@ -176,15 +177,33 @@ def cluster_medians(H: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.nd
     return np.stack([np.median(H[labels == k] if (labels == k).any() else H, axis=0) for k in range(n_clusters)])
 
 
-def candidate_partitions(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> list[np.ndarray]:
-    """Partitions of `H` that differ in kind: k-means starts, micro-clusters merged along the graph, then all polished."""
-    plain = [compact(kmeans_labels(H, n_clusters, rng)) for _ in range(KMEANS_STARTS)]
-    for factor in FINE_FACTORS:
+def candidate_partitions(
+    H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Partitions of `H` that differ in kind, and how often each was found.
+
+    They are k-means starts, micro-clusters merged along the graph, and all these polished.
+    """
+    plain = [kmeans_labels(H, n_clusters, rng) for _ in range(KMEANS_STARTS)]
+    for factor in FINE_FACTORS * FINE_STARTS:
         n_fine = max(min(factor * n_clusters, len(H) // 3), n_clusters)
         labels = compact(kmeans_labels(H, n_fine, rng))
         fine = ClusterGraph(graph, labels)
         plain += [merge_clusters(fine, n_clusters, linkage)[labels] for linkage in LINKAGES]
-    return [*plain, *polish(graph, plain, rng.permutation(len(H)))]
+    plain, times = distinct(plain, np.ones(len(plain), dtype=int))
+    polished = polish(graph, plain, rng.permutation(len(H)))
+    return distinct([*plain, *polished], np.tile(times, 2))
+
+
+def distinct(partitions: Iterable[np.ndarray], times: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Every partition once, however its clusters are numbered, with its counts summed; labels in as few bits as they need."""
+    found: dict[bytes, tuple[np.ndarray, int]] = {}
+    for raw, count in zip(partitions, times, strict=True):
+        labels = _number_as_they_occur(raw.astype(np.int32))
+        labels = labels.astype(np.min_scalar_type(-int(labels.max()) - 1))
+        key = blake2b(labels.data).digest()
+        found[key] = labels, count + (found[key][1] if key in found else 0)
+    return [labels for labels, _ in found.values()], np.array([count for _, count in found.values()])
 
 
 def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: Generator) -> np.ndarray:
@@ -192,26 +211,27 @@ def choose_partition(H: np.ndarray, graph: sp.csr_matrix, n_clusters: int, rng: 
 
     Three judges, none right on all data, each name the best tenth of the candidates: modularity, which likes clusters of
     even size; separation, which keeps rare but distinct ones; and a compromise that also asks every cluster to be a
-    community. The partition that agrees best with all those named is a safe choice but a blurred one: of those named that
-    are much like it, the compromise's favorite wins.
+    community. A candidate counts as often as it was found, since clear data lead to the same one again and again. The
+    partition that agrees best with all those named is a safe choice but a blurred one: of those named that are much like
+    it, the compromise's favorite wins.
     """
-    candidates = {
-        blake2b(labels.data).digest(): labels for labels in candidate_partitions(H, graph, n_clusters, rng)
-    }.values()
+    candidates, times = candidate_partitions(H, graph, n_clusters, rng)
     most = max(labels.max() for labels in candidates)  # n_clusters − 1, except where many points coincide
-    scored = [(labels, ClusterGraph(graph, labels)) for labels in candidates if labels.max() == most]
-    balanced = [(labels, view) for labels, view in scored if not view.is_lopsided()] or scored
-    balanced = [(labels, view) for labels, view in balanced if view.size.min() >= SMALLEST] or balanced
-    modularity = np.array([view.modularity(POLISH_RESOLUTION) for _, view in balanced])
-    separation = np.array([view.separation() for _, view in balanced])
-    conductance = np.array([view.weakest_conductance() for _, view in balanced])
+    views = {i: ClusterGraph(graph, labels) for i, labels in enumerate(candidates) if labels.max() == most}
+    eligible = [i for i, view in views.items() if not view.is_lopsided()] or list(views)
+    eligible = [i for i in eligible if views[i].size.min() >= SMALLEST] or eligible
+    pool = np.repeat(eligible, times[eligible])
+    modularity = np.array([views[i].modularity(POLISH_RESOLUTION) for i in pool])
+    separation = np.array([views[i].separation() for i in pool])
+    conductance = np.array([views[i].weakest_conductance() for i in pool])
     compromise = _rank(separation) + _rank(-conductance) + 0.25 * rankdata(modularity)
-    n_named = max(int(NAMED * len(balanced)), 1)
-    best = [np.argsort(-score, kind="stable")[:n_named] for score in (modularity, separation, compromise)]
+    n_named = max(int(NAMED * len(pool)), 1)
+    best = [pool[np.argsort(-score, kind="stable")[:n_named]] for score in (modularity, separation, compromise)]
     named, votes = np.unique(best, return_counts=True)
-    agreement = agreement_between([balanced[i][0] for i in named])
+    agreement = agreement_between([candidates[i] for i in named])
     alike = named[agreement[np.argmax(agreement @ votes)] >= ALIKE]
-    return balanced[alike[np.argmax(compromise[alike])]][0]
+    favorite = pool[np.argmax(np.where(np.isin(pool, alike), compromise, -np.inf))]
+    return candidates[favorite].astype(np.intp)
 
 
 def agreement_between(partitions: Sequence[np.ndarray]) -> np.ndarray:
@@ -225,7 +245,7 @@ def agreement_between(partitions: Sequence[np.ndarray]) -> np.ndarray:
 def adjusted_rand(a: np.ndarray, b: np.ndarray) -> float:
     """Adjusted Rand index of two partitions numbered from 0; scikit-learn's sorts the labels first and takes longer."""
     k = int(b.max()) + 1
-    table = np.bincount(a * k + b, minlength=(int(a.max()) + 1) * k).reshape(-1, k)
+    table = np.bincount(a.astype(np.intp) * k + b, minlength=(int(a.max()) + 1) * k).reshape(-1, k)
     both, in_a, in_b, all_pairs = (
         float((counts * (counts - 1.0) / 2).sum())
         for counts in (table, table.sum(axis=1), table.sum(axis=0), np.array(len(a)))
@@ -362,6 +382,17 @@ def _move_points(pointers, neighbors, weights, degree, labels, order, resolution
                     due[neighbors[e]] = True
         if moved <= n * 1e-4:
             break
+
+
+@nb.njit(cache=True)
+def _number_as_they_occur(labels):
+    number, used = np.full(labels.max() + 1, -1, np.int32), 0
+    for i in range(len(labels)):
+        if number[labels[i]] < 0:
+            number[labels[i]] = used
+            used += 1
+        labels[i] = number[labels[i]]
+    return labels
 
 
 @nb.njit(cache=True)

@@ -142,12 +142,15 @@ def test_agreement_is_the_adjusted_rand_index():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_choice_counted_by_hand(blobs, monkeypatch, seed):
-    """Each score names a tenth; of those like the most agreed with, the one with the highest compromise."""
+    """Each score names a tenth, copies included; of those like the most agreed with, the one with the highest compromise."""
     H, graph, _ = blobs
     rng = np.random.default_rng(seed)
     pool = [_labels.compact(_labels.nearest_center(H, H[rng.choice(210, 4, replace=False)])) for _ in range(80)]
-    monkeypatch.setattr(_labels, "candidate_partitions", lambda *_: pool)
-    views = [(labels, ClusterGraph(graph, labels)) for labels in pool]
+    times = rng.integers(1, 4, size=80)
+    monkeypatch.setattr(_labels, "candidate_partitions", lambda *_: (pool, times))
+    views = [
+        (labels, ClusterGraph(graph, labels)) for labels, count in zip(pool, times, strict=True) for _ in range(count)
+    ]
     views = [(labels, view) for labels, view in views if view.size.min() >= 5 and not view.is_lopsided()]
     modularity = [view.modularity(0.75) for _, view in views]
     separation = [view.separation() for _, view in views]
@@ -162,10 +165,40 @@ def test_the_choice_counted_by_hand(blobs, monkeypatch, seed):
     np.testing.assert_array_equal(_labels.choose_partition(H, graph, 4, rng), views[best][0])
 
 
-def test_chosen_partition_finds_the_blobs(blobs):
+def test_partitions_are_counted_however_they_are_numbered():
+    rng = np.random.default_rng(0)
+    partitions = [rng.integers(k, size=300) for k in (1, 2, 3, 150)]
+    renumbered = [rng.permutation(labels.max() + 1 + extra)[labels] for labels in partitions for extra in (0, 0, 200)]
+    found, times = _labels.distinct([*partitions, *renumbered], np.arange(16))
+    assert [adjusted_rand_score(a, b) for a, b in zip(found, partitions, strict=True)] == [1.0] * 4
+    assert [labels.max() + 1 for labels in found] == [len(np.unique(labels)) for labels in partitions]
+    assert times.tolist() == [i + sum(range(4 + 3 * i, 7 + 3 * i)) for i in range(4)]
+
+
+def test_candidates_count_every_start(blobs):
+    H, graph, _ = blobs
+    candidates, times = _labels.candidate_partitions(H, graph, 3, np.random.default_rng(0))
+    starts = _labels.KMEANS_STARTS + _labels.FINE_STARTS * len(_labels.FINE_FACTORS) * len(_labels.LINKAGES)
+    assert times.sum() == 2 * starts  # as found, and polished
+    agreement = _labels.agreement_between(candidates) - np.eye(len(candidates))
+    assert agreement.max() < 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_chosen_partition_finds_the_blobs(blobs, seed):
+    """Nearly all other candidates cut the largest one, each at another place: the truth is found often, and counts so."""
     H, graph, truth = blobs
-    labels = _labels.choose_partition(H, graph, 3, np.random.default_rng(0))
+    labels = _labels.choose_partition(H, graph, 3, np.random.default_rng(seed))
     assert adjusted_rand_score(truth, labels) > 0.98
+
+
+@pytest.mark.parametrize("n_blobs", [3, 5])
+def test_the_choice_finds_clear_groups_of_very_different_size(n_blobs):
+    sizes = (30 * 2 ** np.arange(n_blobs)).tolist()
+    H, truth = make_blobs(sizes, n_features=10, centers=15 * np.eye(n_blobs, 10), random_state=0)
+    graph = _graph.latent_graph(_graph.neighbor_distances(H, 15))
+    labels = _labels.choose_partition(H, graph, n_blobs, np.random.default_rng(0))
+    assert adjusted_rand_score(truth, labels) == 1
 
 
 @pytest.mark.parametrize("n_blobs", [3, 7])

@@ -74,14 +74,14 @@ class Data:
     @cached_property
     def features(self) -> np.ndarray | sp.csr_matrix:
         """Images: 50 principal components of the pixels. Cells: the 50 components in `X`. Documents: unit TF-IDF rows."""
-        from scvcc._graph import search_space
+        from scvcc._training.graph import search_space
 
         return search_space(self.X, N_PCS, seed=0) if self.kind == IMAGES else self.X
 
     @cached_property
     def graph(self) -> sp.csr_matrix:
         """Distances to the nearest neighbors, the same number in each row."""
-        from scvcc._graph import neighbor_distances
+        from scvcc._training.graph import neighbor_distances
 
         return neighbor_distances(self.features, self.n_neighbors, seed=0)
 

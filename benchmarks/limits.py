@@ -26,9 +26,11 @@ COLUMNS = tuple(
 
 
 def measure(task: dict[str, Any]) -> Rows:
-    from scvcc import VCC, _graph, _labels
-    from scvcc._monitor import Monitor
-    from scvcc._train import Gauge, optimize_structure
+    from scvcc import VCC
+    from scvcc._clusters import labels as _labels
+    from scvcc._training import graph as _graph
+    from scvcc._training.monitor import Monitor
+    from scvcc._training.recipe import Gauge, optimize_structure
     from scvcc.metrics import nmi
 
     data, rng = load(task["set"], Path(task["data"])), np.random.default_rng(task["seed"])

@@ -60,7 +60,7 @@ def curve(data: Data, k: int | None, seed: int, path: Path) -> np.ndarray:
     """Fit VCC while scoring the labels it reports on the way; the history with these scores goes to `path`."""
     import pandas as pd
 
-    from scvcc._monitor import Monitor
+    from scvcc._training.monitor import Monitor
 
     seen, record = [], Monitor.record
 

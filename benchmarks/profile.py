@@ -82,8 +82,8 @@ class Stopwatch:
 @contextmanager
 def watched() -> Iterator[Stopwatch]:
     """A stopwatch on all stages of every fit inside the block."""
-    import scvcc._estimator
-    import scvcc._train
+    import scvcc._model.vcc
+    import scvcc._training.recipe
 
     watch, before = Stopwatch(), {}
     for name, stage in STAGES.items():
@@ -131,7 +131,8 @@ def plain_products(sizes: list[int], batch: int, dtype: Any, seconds: float = 2.
 def measure(task: dict[str, Any]) -> Rows:
     import torch
 
-    from scvcc import VCC, _encoder
+    from scvcc import VCC
+    from scvcc._training import encoder as _encoder
 
     data, threads = load(task["set"], Path(task["data"])), task["threads"]
     model = VCC(data.n_classes, n_jobs=threads, random_state=0)

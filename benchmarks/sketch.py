@@ -52,7 +52,8 @@ def kept_together(is_rare: np.ndarray, H: np.ndarray) -> float:
 
 
 def measure(task: dict[str, Any]) -> Rows:
-    from scvcc import VCC, _sketch
+    from scvcc import VCC
+    from scvcc._model import sketch as _sketch
 
     name, seed, size = task["set"], task["seed"], task["size"]
     data = load({"rare": "mnist"}.get(name, name), Path(task["data"]))

@@ -74,7 +74,7 @@ def naive(data: Data, k: int, threads: int) -> np.ndarray:
     """The paper's objective with both ends of every edge encoded, in batches of 200 edges, in single precision."""
     from types import SimpleNamespace
 
-    from scvcc import _paper
+    from scvcc._training import paper as _paper
 
     # the package encodes a point once for all its edges in a batch; without np.unique, once for each
     each_end = {"unique": lambda points, return_inverse: (points, np.arange(len(points)))}

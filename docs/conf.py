@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sphinx.util import logging
 
 import scvcc
-from scvcc._graph import Matrix
+from scvcc._training.graph import Matrix
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import metrics, pl, pp, tl
-    from ._estimator import VCC
+    from ._model.vcc import VCC
 
 __version__ = "0.1.0"
 __all__ = ["VCC", "metrics", "pl", "pp", "tl"]
@@ -16,7 +16,7 @@ __all__ = ["VCC", "metrics", "pl", "pp", "tl"]
 # PEP 562: torch and scanpy take seconds to import, so each name is loaded when it is first used
 def __getattr__(name: str) -> Any:
     if name == "VCC":
-        value = import_module("._estimator", __name__).VCC
+        value = import_module("._model.vcc", __name__).VCC
     elif name in __all__:
         value = import_module(f".{name}", __name__)
     else:

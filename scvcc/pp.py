@@ -11,14 +11,14 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize as unit_rows
 from sklearn.utils.extmath import randomized_svd
 
-from scvcc import _anndata
-from scvcc._estimator import _as_seed
+from scvcc._anndata import inputs as _anndata
+from scvcc._model.vcc import _as_seed
 
 if TYPE_CHECKING:
     from anndata import AnnData
     from numpy.random import Generator, RandomState
 
-    from scvcc._graph import Matrix
+    from scvcc._training.graph import Matrix
 
 __all__ = ["lsa"]
 

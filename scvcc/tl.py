@@ -11,8 +11,11 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
-from scvcc import _anndata, _explore, _graph, _query
-from scvcc._estimator import VCC, _as_seed, _check_integer, resolve_device
+from scvcc._anndata import inputs as _anndata
+from scvcc._anndata import query as _query
+from scvcc._model.vcc import VCC, _as_seed, _check_integer, resolve_device
+from scvcc._training import explore as _explore
+from scvcc._training import graph as _graph
 
 if TYPE_CHECKING:
     import os
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator, RandomState
 
-    from scvcc._graph import Matrix
+    from scvcc._training.graph import Matrix
 
 __all__ = ["map_query", "stability", "suggest_n_clusters", "vcc"]
 

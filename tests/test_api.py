@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,28 +20,14 @@ FUNCTIONS = {f"{name}.{f}": getattr(module, f) for name, module in MODULES.items
 ON_ANNDATA = [name for name in FUNCTIONS if not name.startswith("metrics.")]
 WRITERS = [name for name in FUNCTIONS if name.startswith(("tl.", "pp.")) and name != "tl.suggest_n_clusters"]
 
-# imports point downward: a module may use those of its own and of lower floors
-FLOORS = [
-    {
-        "__init__",
-        "_settings",
-        "_threads",
-        "_graph",
-        "_sampling",
-        "_losses",
-        "_encoder",
-        "_coordinates",
-        "_monitor",
-        "_novelty",
-        "_sketch",
-    },
-    {"_train", "_joint", "_paper", "_labels", "_persist", "_explore"},
-    {"_estimator"},
-    {"_anndata"},
-    {"tl", "pl", "pp", "metrics", "datasets", "_query"},
-]
-FLOOR = {module: height for height, floor in enumerate(FLOORS) for module in floor}
+# floors from the ground up: imports point downward, within a floor they are acyclic
+FLOORS = ["_clusters", "_training", "_model", "_anndata", "."]
 RIM_ONLY = {"anndata", "scanpy", "pandas", "matplotlib", "natsort"}
+
+
+def floor(path):
+    folder = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "."
+    return FLOORS.index("." if folder == "pl" else folder)
 
 
 def imports(path):
@@ -50,35 +37,47 @@ def imports(path):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            if module == "scvcc" or (node.level and not module):
-                yield from (f"scvcc.{alias.name}" for alias in node.names)
-            else:
-                yield f"scvcc.{module}" if node.level else module
+            module = f"scvcc.{module}".rstrip(".") if node.level else module
+            own = module.partition(".")[0] == "scvcc"
+            yield from (f"{module}.{alias.name}" for alias in node.names) if own else [module]
 
 
-FILES = sorted(PACKAGE.glob("*.py"))
+FILES = sorted(PACKAGE.rglob("*.py"))
+NAMES = {
+    path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__") for path in FILES
+}
+BY_NAME = {name: path for path, name in NAMES.items()}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_every_module_has_its_floor(path):
-    assert path.stem in FLOOR, "name the floor of a new module in FLOORS"
-
-
-@pytest.mark.parametrize("path", [p for p in FILES if p.stem != "__init__"], ids=lambda p: p.stem)
-def test_imports_point_downward(path):
+def own_imports(path):
+    """Files of the package that a file imports."""
     for name in imports(path):
-        package, _, rest = name.partition(".")
-        if package == "scvcc" and rest and not rest.startswith("__"):
-            assert FLOOR[rest.split(".")[0]] <= FLOOR[path.stem], f"{path.stem} imports {name}"
+        while name.startswith("scvcc."):
+            if name in BY_NAME:
+                yield BY_NAME[name]
+                break
+            name = name.rpartition(".")[0]
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if FLOOR.get(p.stem, 0) < FLOOR["_anndata"]], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", FILES, ids=NAMES.get)
+def test_imports_point_downward(path):
+    if path.parent == PACKAGE and path.stem == "__init__":
+        return
+    for other in own_imports(path):
+        assert floor(other) <= floor(path), f"{NAMES[path]} imports {NAMES[other]}"
+
+
+def test_imports_are_acyclic():
+    TopologicalSorter({p: set(own_imports(p)) - {p} for p in FILES if p != PACKAGE / "__init__.py"}).prepare()
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if floor(p) < FLOORS.index("_anndata")], ids=NAMES.get)
 def test_anndata_stays_at_the_rim(path):
     used = {name.partition(".")[0] for name in imports(path)}
     assert not used & RIM_ONLY
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", FILES, ids=NAMES.get)
 def test_no_private_name_of_scanpy(path):
     private = re.findall(r"\b(?:sc|scanpy|anndata|ad)(?:\.\w+)*\._(?!_)\w+", path.read_text())
     private += [n for n in imports(path) if n.startswith(("scanpy", "anndata")) and "._" in n]
@@ -213,7 +212,7 @@ def test_what_tl_writes_is_in_its_docstring(clustered, _neighbors):
         assert f"`adata.{field}`" in text
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", FILES, ids=NAMES.get)
 def test_functions_are_short(path):
     """At most 50 lines, docstring and signature aside."""
     for node in ast.walk(ast.parse(path.read_text())):

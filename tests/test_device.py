@@ -12,7 +12,8 @@ sys.path.insert(0, {tests!r})
 import numpy as np, scipy.sparse as sp, torch
 from standin import standin_device, StandIn
 from sklearn.datasets import make_blobs
-from scvcc import VCC, _train
+from scvcc import VCC
+from scvcc._training import recipe as _train
 
 _train.ENCODER_STEPS = 20  # every operation passes through Python here
 

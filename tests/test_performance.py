@@ -76,7 +76,8 @@ def test_stages_exclude_each_other(monkeypatch):
 
 
 def test_every_stage_is_timed_and_the_functions_are_put_back():
-    from scvcc import VCC, _train
+    from scvcc import VCC
+    from scvcc._training import recipe as _train
 
     before = _train.fit_encoder
     X = np.random.default_rng(0).normal(size=(60, 4)) + 9 * np.arange(60)[:, None] % 2

@@ -16,8 +16,9 @@ import torch
 from sklearn.neighbors import KNeighborsTransformer
 
 import scvcc
-from scvcc import _explore, _labels
-from scvcc._estimator import VCC
+from scvcc._clusters import labels as _labels
+from scvcc._model.vcc import VCC
+from scvcc._training import explore as _explore
 
 
 def test_what_is_written(clustered, _neighbors, same):
@@ -179,7 +180,7 @@ def test_interrupt_between_the_stages_of_training(neighbors, untouched, monkeypa
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("scvcc._encoder.Encoder.forward", stop)
+    monkeypatch.setattr("scvcc._training.encoder.Encoder.forward", stop)
     with untouched(neighbors), pytest.raises(KeyboardInterrupt):
         scvcc.tl.vcc(neighbors, 4, **quick)
 

@@ -1,0 +1,1 @@
+"""Between AnnData and arrays: the only floor that knows AnnData, scanpy and pandas."""

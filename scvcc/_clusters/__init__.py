@@ -1,0 +1,1 @@
+"""Clusters of laid-out points: candidate partitions, numbers of clusters, assignment, novelty."""

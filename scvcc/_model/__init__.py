@@ -1,0 +1,1 @@
+"""The estimator and what belongs to it: rows in blocks, model files."""

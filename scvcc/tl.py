@@ -3,33 +3,62 @@
 from __future__ import annotations
 
 import inspect
-import numbers
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from anndata import AnnData
 
-from scvcc._anndata import inputs as _anndata
-from scvcc._anndata import query as _query
-from scvcc._model.vcc import VCC, _as_seed, _check_integer, resolve_device
-from scvcc._training import explore as _explore
-from scvcc._training import graph as _graph
+from scvcc._anndata.graphs import warn_about
+from scvcc._anndata.inputs import Restriction, find_inputs, restriction
+from scvcc._anndata.matrices import check_adata
+from scvcc._anndata.messages import info
+from scvcc._anndata.projection import describe
+from scvcc._anndata.query import check_target, place_query, read_reference, write_query
+from scvcc._anndata.representation import Request
+from scvcc._anndata.results import (
+    add_fields,
+    check_key,
+    refuse_strangers,
+    spread,
+    storable,
+    stored_run,
+    write_additions,
+    write_result,
+)
+from scvcc._model.checks import as_seed, check_integer, check_share, warn
+from scvcc._model.parameters import checked_settings, resolve_device
+from scvcc._model.vcc import VCC
+from scvcc._training.explore import recurrence, suggest_counts
+from scvcc._training.graph import given_graph
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from anndata import AnnData
     from numpy.random import Generator, RandomState
-
-    from scvcc._training.graph import Matrix
 
 __all__ = ["map_query", "stability", "suggest_n_clusters", "vcc"]
 
-PART = 0.8  # share of the cells in a run on a part of them
+
+def __dir__() -> list[str]:
+    return __all__
 
 
+def _takes_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Show the settings of `VCC` in place of **kwargs, where notebooks complete them."""
+    own = inspect.signature(function)
+    names = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    known = {p.name for p in names}
+    settings = [p for p in inspect.signature(VCC).parameters.values() if p.name not in known]
+    kept = [p.replace(kind=p.KEYWORD_ONLY, default=True if p.name == "progress" else p.default) for p in settings]
+    function.__signature__ = own.replace(parameters=[*names, *kept])  # type: ignore[attr-defined]
+    return function
+
+
+@_takes_settings
 def vcc(
     adata: AnnData,
     n_clusters: int | None = None,
@@ -140,35 +169,26 @@ def vcc(
     >>> adata.obsm["X_vcc"].shape
     (700, 2)
     """
-    _anndata.check_adata(adata, copy=copy)
-    restricted = None if restrict_to is None else _anndata.restriction(adata, restrict_to)
-    key_added = _checked_key(adata, key_added, restricted, layer)
-    seed = _as_seed(random_state)
-    search: dict[str, Any] = {"n_neighbors": n_neighbors, "metric": metric}
-    settings = {"n_clusters": n_clusters, "device": device, **{k: v for k, v in search.items() if v is not None}}
-    model = _model({"progress": True, "n_pcs": None, **settings, **kwargs, "random_state": seed})
-    _check(adata, model, restricted)
+    check_adata(adata, copy=copy)
+    restricted = None if restrict_to is None else restriction(adata, restrict_to)
+    if key_added is None:
+        key_added = "vcc" if restricted is None else "vcc_R"
+    request = Request(key_added, as_seed(random_state), use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric)
+    settings = {"n_clusters": n_clusters, "device": device, **request.search, **kwargs, "random_state": request.seed}
+    model = _model({"progress": True, "n_pcs": None, **settings})
+    _check_run(adata, model, request, restricted)
     if save_to is not None:
-        _query.check_target(adata, save_to)
+        check_target(adata, save_to)
 
-    request: dict[str, Any] = {
-        "use_rep": use_rep,
-        "n_pcs": n_pcs,
-        "layer": layer,
-        "neighbors_key": neighbors_key,
-        "obsp": obsp,
-    }
-    found = {**request, **search, "own_key": f"{key_added}_neighbors", "seed": seed}
-    asked = "max_train_cells" in kwargs
-    graph, representation, X = _training_graph(adata, model, found, restricted, asked=asked)
-    _anndata.warn_about_pieces(graph, n_clusters)
-    if graph.rows is None or len(graph.rows) == X.shape[0]:
-        model.fit(X, graph=graph.matrix, graph_mode=graph.mode)
-    else:
-        X = model._readable(X, reset=True)
-        model._fit_rows(X, graph.rows, model._values(X, graph.rows), graph.matrix, graph.mode, seed)
+    start = info("clustering with VCC")
+    inputs = find_inputs(adata, model, request, restricted, sketch="max_train_cells" in kwargs)
+    graph = inputs.graph
+    warn_about(graph, n_clusters, restricted=restricted is not None)
+    part = None if graph.rows is None or len(graph.rows) == inputs.X.shape[0] else graph.rows
+    model.fit(inputs.X, graph=graph.matrix, graph_mode=graph.mode, rows=part)
 
-    params = {**_stored_settings(model), **request, **search, "random_state": seed, "key_added": key_added}
+    stored = {name: value for name, value in model.get_params().items() if name not in ("n_pcs", "progress")}
+    params = {**stored, **request.params, "random_state": request.seed, "key_added": key_added}
     if graph.rows is None:
         params["max_train_cells"] = None  # had no effect
     if restricted is not None:
@@ -177,9 +197,10 @@ def vcc(
     if save_to is not None:
         prefix = "" if restricted is None else restricted.prefix
         categories = [f"{prefix}{k}" for k in range(model.n_clusters_)]
-        extra = _query.describe(adata, representation, key=key_added, categories=categories)
+        extra = describe(adata, inputs.representation, key=key_added, categories=categories)
     target = adata.copy() if copy else adata
-    _anndata.write_result(target, model, graph, representation, key=key_added, params=params, restricted=restricted)
+    write_result(target, model, inputs, key=key_added, params=params, restricted=restricted)
+    info(f"    finished: {model.n_clusters_} clusters in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
     if save_to is not None:  # last: a full disk does not cost the result
         _save(model, save_to, extra, returned=copy)
     return target if copy else None
@@ -280,41 +301,34 @@ def suggest_n_clusters(
     >>> int(table["suggested"].sum())
     1
     """
-    _anndata.check_adata(adata, copy=False)
-    key_added = _checked_key(adata, key_added, None, layer)
+    check_adata(adata)
+    check_key(adata, key_added)
     limits = _checked_range(k_range, adata.n_obs)
-    _check_integer("n_runs", n_runs, low=0)
-    seed = _as_seed(random_state)
-    search = {name: value for name, value in (("n_neighbors", n_neighbors), ("metric", metric)) if value is not None}
-    model = _model({"n_pcs": None, "min_cluster_size": min_cluster_size, **search})
-    settings = model._settings(adata.n_obs)
-    request: dict[str, Any] = {
-        "use_rep": use_rep,
-        "n_pcs": n_pcs,
-        "layer": layer,
-        "neighbors_key": neighbors_key,
-        "obsp": obsp,
-        "n_neighbors": n_neighbors,
-        "metric": metric,
-    }
-    found = {**request, "own_key": f"{key_added}_neighbors", "seed": seed}
-    graph, representation, _ = _training_graph(adata, model, found, None, asked=False)
-    latent = _graph.given_graph(graph.matrix, graph.matrix.shape[0], graph.mode)
-    columns, suggested = _explore.suggest_counts(
-        latent, settings, seed, limits=limits, n_runs=n_runs, share=PART, progress=progress
+    check_integer("n_runs", n_runs, low=0)
+    name = f"{key_added}_n_clusters"
+    if name in adata.uns and "suggested" not in adata.uns[name]:
+        raise ValueError(f"key_added={key_added!r} would overwrite adata.uns[{name!r}], which scvcc did not write.")
+    request = Request(key_added, as_seed(random_state), use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric)
+    model = _model({"n_pcs": None, "min_cluster_size": min_cluster_size, **request.search})
+    settings = checked_settings(model, adata.n_obs)
+    inputs = find_inputs(adata, model, request)
+    graph = inputs.graph
+    latent = given_graph(graph.matrix, graph.matrix.shape[0], graph.mode)
+    columns, suggested = suggest_counts(
+        latent, settings, request.seed, limits=limits, n_runs=n_runs, share=0.8, progress=progress
     )
     table = pd.DataFrame(columns)
     table["suggested"] = table["n_clusters"] == suggested
     if not table["eligible"].any():
-        _anndata.warn(
+        warn(
             f"No number of clusters in k_range={limits} is eligible, by min_cluster_size={min_cluster_size}: {suggested} "
             "is only the lowest of them. Widen k_range, or lower min_cluster_size."
         )
-    params = {**request, "k_range": limits, "min_cluster_size": min_cluster_size, "n_runs": n_runs}
-    record = {"suggested": suggested, "params": {**params, "random_state": seed, "key_added": key_added}}
+    params = {"k_range": limits, "min_cluster_size": min_cluster_size, "n_runs": n_runs, "random_state": request.seed}
+    record = {"suggested": suggested, "params": {**request.params, **params, "key_added": key_added}}
 
-    _anndata.write_additions(adata, graph, representation)
-    adata.uns[f"{key_added}_n_clusters"] = {**_anndata.storable(record), "table": table.copy()}
+    write_additions(adata, inputs)
+    adata.uns[name] = {**storable(record), "table": table.copy()}
     return table
 
 
@@ -372,29 +386,28 @@ def stability(
     >>> adata.uns["vcc_stability"]["clusters"].shape
     (6, 3)
     """
-    _anndata.check_adata(adata, copy=copy)
-    _check_integer("n_runs", n_runs, low=1)
-    if isinstance(share, bool) or not isinstance(share, numbers.Real) or not 0 < share < 1:
-        raise ValueError(f"share must be a number between 0 and 1, found {share!r}.")
-    seed = _as_seed(random_state)
-    run = _anndata.stored_run(adata, key)
+    check_adata(adata, copy=copy)
+    check_integer("n_runs", n_runs, low=1)
+    check_share("share", share)
+    run = stored_run(adata, key)
+    name = f"{key}_stability"
+    refuse_strangers(adata, key, [f"obs/{name}", f"uns/{name}"])
+    seed = as_seed(random_state)
     model = _model({name: value for name, value in run.params.items() if name in inspect.signature(VCC).parameters})
-    restricted = None if run.cells.all() else _anndata.Restriction(key, [], run.cells)
-    asked = run.params.get("max_train_cells") is not None
-    graph, _, X = _training_graph(adata, model, run.request, restricted, asked=asked)
-    members = np.flatnonzero(run.cells) if graph.rows is None else np.flatnonzero(run.cells)[graph.rows]
+    restricted = None if run.cells.all() else Restriction(key, [], run.cells)
+    inputs = find_inputs(adata, model, run.request, restricted, sketch=run.params.get("max_train_cells") is not None)
+    graph, cells = inputs.graph, np.flatnonzero(run.cells)
+    members = cells if graph.rows is None else cells[graph.rows]
     labels, categories = run.labels(members)
     kept = round(share * len(members))
-    if kept < len(categories):
+    if kept < len(categories) or kept == len(members):
         raise ValueError(
-            f"share={share} leaves {kept} of {len(members)} cells for {len(categories)} clusters: raise share, or merge "
-            "clusters first."
+            f"share={share} leaves {kept} of {len(members)} cells for {len(categories)} clusters: choose another share, "
+            "or merge clusters first."
         )
-    settings = replace(model._settings(X.shape[0]), objective="compact")
-    latent = _graph.given_graph(graph.matrix, len(members), graph.mode)
-    runs, cells = _explore.recurrence(
-        latent, labels, settings, seed, n_runs=n_runs, share=float(share), progress=progress
-    )
+    settings = replace(checked_settings(model, inputs.X.shape[0]), objective="compact")
+    latent = given_graph(graph.matrix, len(members), graph.mode)
+    runs, recurring = recurrence(latent, labels, settings, seed, n_runs=n_runs, share=float(share), progress=progress)
     known = np.ma.masked_invalid(runs)  # a cluster of few cells may be in no run
     mean, worst = known.mean(axis=0).filled(np.nan), known.min(axis=0).filled(np.nan)
     clusters = pd.DataFrame(
@@ -402,8 +415,10 @@ def stability(
     )
     params = {"n_runs": n_runs, "share": float(share), "random_state": seed, "key": key}
     target = adata.copy() if copy else adata
-    target.obs[f"{key}_stability"] = _anndata._spread(cells, np.isin(np.arange(adata.n_obs), members))
-    target.uns[f"{key}_stability"] = {"clusters": clusters, "runs": runs, "params": params}
+    column = spread(recurring, np.isin(np.arange(adata.n_obs), members))
+    add_fields(
+        target, key, {"obs": {name: column}, "uns": {name: {"clusters": clusters, "runs": runs, "params": params}}}
+    )
     return target if copy else None
 
 
@@ -473,67 +488,29 @@ def map_query(
     >>> query.obsm["X_vcc"].shape
     (200, 2)
     """
-    _anndata.check_adata(adata, copy=copy)
-    key_added = _checked_key(adata, key_added)
+    check_adata(adata, copy=copy)
+    check_key(adata, key_added, "confidence", "novelty")
     limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
     for name, limit in limits.items():
-        number = isinstance(limit, numbers.Real) and not isinstance(limit, bool)
-        if limit is not None and not (number and 0 <= limit <= 1):
-            raise ValueError(f"{name} must be a number from 0 to 1 or None, found {limit!r}.")
-    model, about = _query.read_reference(reference)
-    if max_novelty is not None and model.sample_ is None:
-        raise ValueError("max_novelty needs a reference saved by this version: run scvcc.tl.vcc(..., save_to=) again.")
-    H, novelty = _query.place(adata, model, about)
+        if limit is not None:
+            check_share(name, limit)
+    start = info("mapping onto the reference")
+    model, about = read_reference(reference)
+    H, novelty = place_query(adata, model, about)
     target = adata.copy() if copy else adata
-    _query.write_query(target, H, novelty, model, about, key=key_added, **limits)
+    write_query(target, H, novelty, model, about, key=key_added, **limits)
+    info(f"    finished: labels in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
     return target if copy else None
-
-
-def _training_graph(
-    adata: AnnData,
-    model: VCC,
-    found: dict[str, Any],
-    restricted: _anndata.Restriction | None,
-    *,
-    asked: bool,
-) -> tuple[_anndata.Graph, _anndata.Representation, Matrix]:
-    """The graph to train on, the representation it belongs to, and the rows of that to be clustered."""
-    graph, representation = _anndata.find_graph(adata, **found)
-    X = representation.X if restricted is None else representation.X[restricted.cells]
-    if _searches_itself(adata, graph, model, X.shape[0], asked=asked, named=found["neighbors_key"] or found["obsp"]):
-        rows, _, distances = model._search(X, found["seed"])
-        return _anndata.sketch_graph(rows, distances, representation.source, model), representation, X
-    graph = graph or _anndata.missing_graph(adata, representation, **found)
-    return graph if restricted is None else graph.restricted_to(restricted.cells), representation, X
-
-
-def _searches_itself(
-    adata: AnnData, graph: _anndata.Graph | None, model: VCC, n_cells: int, *, asked: bool, named: str | None
-) -> bool:
-    """Whether there are too many cells for a graph of all: `VCC` then finds one of a sketch, or of a restriction."""
-    most = model.max_train_cells
-    if most is None or graph is None:
-        return most is not None and adata.n_obs > most
-    if n_cells <= most:
-        return False
-    if asked and named is not None:
-        raise ValueError(
-            f"max_train_cells={most} asks for a graph of a sketch, but {named!r} is a graph of all {n_cells} cells: "
-            "leave one of them out."
-        )
-    if asked:
-        _anndata.log.info("graph %s is not used: max_train_cells=%d asks for one of a sketch", graph.name, most)
-    else:
-        _anndata.log.info("all %d cells of the graph are trained on: set max_train_cells to use fewer", n_cells)
-    return asked
 
 
 def _model(settings: dict[str, Any]) -> VCC:
     """Make the estimator; settings may come back from a file, as numpy numbers and arrays."""
     known = list(inspect.signature(VCC).parameters)
-    unknown = [name for name in settings if name not in known]
-    if unknown:
-        raise TypeError(f"vcc() does not know {', '.join(unknown)}: further arguments are settings of scvcc.VCC.")
+    for name in settings:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]}?" if near else "further arguments are settings of scvcc.VCC."
+            raise TypeError(f"vcc() does not know {name}: {meant}")
     return VCC(**{name: _plain(value) for name, value in settings.items()})
 
 
@@ -543,30 +520,21 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _check(adata: AnnData, model: VCC, restricted: _anndata.Restriction | None) -> None:
+def _check_run(adata: AnnData, model: VCC, request: Request, restricted: Restriction | None) -> None:
     """Refuse what cannot work before anything is computed."""
+    key = request.key
+    if restricted is not None and key == restricted.column:
+        raise ValueError(
+            f"key_added={key!r} would overwrite the column that restrict_to reads, and the run could not be "
+            "repeated: choose another name."
+        )
+    sketched = model.max_train_cells is not None and adata.n_obs > model.max_train_cells
+    check_key(adata, key, "confidence", *(["trained"] if sketched else []), layer=request.layer)
     n_cells = adata.n_obs if restricted is None else int(restricted.cells.sum())
     if n_cells < 2:
         raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")
-    model._settings(n_cells)
+    checked_settings(model, n_cells)
     resolve_device(model.device)
-
-
-def _checked_key(
-    adata: AnnData, key_added: str | None, restricted: _anndata.Restriction | None = None, layer: str | None = None
-) -> str:
-    """Return the name of the result; None stands for the default one."""
-    if key_added is None:
-        again = restricted is not None and str(restricted.column).startswith("vcc_R")
-        key_added = "vcc" if restricted is None else f"{restricted.column}_R" if again else "vcc_R"
-    _anndata.check_name(key_added)
-    if restricted is not None and key_added == restricted.column:
-        raise ValueError(
-            f"key_added={key_added!r} would overwrite the column that restrict_to reads, and the run could not be "
-            "repeated: choose another name."
-        )
-    _anndata.check_key(adata, key_added, layer=layer)
-    return key_added
 
 
 def _save(model: VCC, path: str | os.PathLike[str], extra: dict[str, Any] | None, *, returned: bool) -> None:
@@ -576,7 +544,7 @@ def _save(model: VCC, path: str | os.PathLike[str], extra: dict[str, Any] | None
     except (OSError, ValueError) as error:
         if not returned:
             raise
-        _anndata.warn(f"The result is returned, but the model was not saved: save_to={str(path)!r} failed. {error}")
+        warn(f"The result is returned, but the model was not saved: save_to={str(path)!r} failed. {error}")
 
 
 def _checked_range(k_range: tuple[int, int], n_cells: int) -> tuple[int, int]:
@@ -584,13 +552,8 @@ def _checked_range(k_range: tuple[int, int], n_cells: int) -> tuple[int, int]:
     if isinstance(k_range, str) or not hasattr(k_range, "__len__") or len(k_range) != 2:
         raise ValueError(f"k_range must be the lowest and the highest number of clusters, found {k_range!r}.")
     low, high = k_range
-    _check_integer("k_range[0]", low, low=2)
-    _check_integer("k_range[1]", high, low=int(low))
+    check_integer("k_range[0]", low, low=2)
+    check_integer("k_range[1]", high, low=int(low))
     if low > n_cells // 2:
         raise ValueError(f"k_range starts at {low} clusters, too many for {n_cells} cells.")
     return int(low), int(high)
-
-
-def _stored_settings(model: VCC) -> Mapping[str, Any]:
-    """Settings of the estimator that repeat the run; `n_pcs` has another meaning in `vcc`."""
-    return {name: value for name, value in model.get_params().items() if name not in ("n_pcs", "progress")}

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import scvcc
-from scvcc.pp import _project
+from scvcc._anndata.projection import project_documents
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_rows_have_length_one_and_new_documents_project_alike(documents):
     scvcc.pp.lsa(documents, 5)
     Z = documents.obsm["X_lsa"]
     assert np.linalg.norm(Z, axis=1) == pytest.approx(np.ones(60), abs=1e-5)
-    again = _project(documents.X[7:9], documents.var["idf"].to_numpy(), documents.varm["LSA"], normalize=True)
+    again = project_documents(documents.X[7:9], documents.var["idf"].to_numpy(), documents.varm["LSA"], normalize=True)
     assert again == pytest.approx(Z[7:9], abs=1e-6)
 
 

@@ -23,7 +23,7 @@ from scvcc._training import explore as _explore
 
 def test_what_is_written(clustered, _neighbors, same):
     new_obs = set(clustered.obs) - set(_neighbors.obs)
-    assert new_obs == {"vcc", "vcc_confidence", "vcc_boundary"}
+    assert new_obs == {"vcc", "vcc_confidence"}
     assert set(clustered.uns) - set(_neighbors.uns) == {"vcc"}
     stages = {f"X_vcc_{name}" for name in ("start", "placed", "coordinates")}
     assert set(clustered.obsm) - set(_neighbors.obsm) == {"X_vcc", *stages}
@@ -44,13 +44,6 @@ def test_result_is_that_of_the_estimator(clustered, _neighbors, quick):
     assert (clustered.obs["vcc"].astype(int) == model.labels_).all()
     assert clustered.obs["vcc_confidence"].to_numpy() == pytest.approx(model.proba_.max(axis=1), abs=1e-5)
     assert clustered.obsm["X_vcc"] == pytest.approx(model.embedding_, abs=1e-4)
-
-
-def test_boundary_score_is_the_relative_spread_of_the_forces(clustered):
-    rows = [row[row > 0] for row in clustered.obsp["distances"].toarray()]
-    scale = np.median([np.ptp(row) for row in rows])
-    forces = [np.exp(-row / scale) / np.exp(-row / scale).sum() for row in rows]
-    assert clustered.obs["vcc_boundary"].to_numpy() == pytest.approx([f.std() / f.mean() for f in forces], rel=1e-3)
 
 
 def test_record_of_the_run(clustered):
@@ -253,13 +246,78 @@ def test_labels_are_plain_strings(clustered):
     assert {type(label) for label in clustered.obs["vcc"].cat.categories} == {str}
 
 
+@pytest.mark.parametrize("name", ["vcc_confidence", "vcc_novelty", "vcc_stability", "vcc_trained"])
+def test_columns_of_the_user_stay(neighbors, name, quick, untouched):
+    """A column that this run would write is an error before anything is computed; any other one is left alone."""
+    neighbors.obs[name] = np.arange(240.0)
+    if name == "vcc_confidence":
+        with untouched(neighbors), pytest.raises(ValueError, match=rf"would overwrite adata.obs\['{name}'\]"):
+            scvcc.tl.vcc(neighbors, 4, **quick)
+        return
+    for _ in range(2):  # a rerun removes its own fields only
+        scvcc.tl.vcc(neighbors, 4, **quick)
+        np.testing.assert_array_equal(neighbors.obs[name], np.arange(240.0))
+
+
+def test_a_sketch_does_not_replace_a_column_of_the_user(neighbors, quick, untouched):
+    neighbors.obs["vcc_trained"] = "by hand"
+    with untouched(neighbors), pytest.raises(ValueError, match=r"would overwrite adata.obs\['vcc_trained'\]"):
+        scvcc.tl.vcc(neighbors, 4, max_train_cells=100, **quick)
+
+
+def test_stability_does_not_replace_a_column_of_the_user(clustered, untouched):
+    clustered.obs["vcc_stability"] = 1.0
+    with untouched(clustered), pytest.raises(ValueError, match=r"would overwrite adata.obs\['vcc_stability'\]"):
+        scvcc.tl.stability(clustered, 1, progress=False)
+
+
+def test_a_rerun_knows_its_fields_by_its_record(clustered, quick, tmp_path, untouched):
+    """The record survives a file; without it the usual three fields together are known, one alone is not."""
+    scvcc.tl.stability(clustered, 1, progress=False)
+    clustered.write_h5ad(tmp_path / "a.h5ad")
+    again = ad.read_h5ad(tmp_path / "a.h5ad")
+    scvcc.tl.vcc(again, 4, **quick)
+    assert "vcc_stability" not in again.obs
+    del clustered.uns["vcc"]
+    scvcc.tl.vcc(clustered.copy(), 4, **quick)
+    del clustered.obsm["X_vcc"]
+    with untouched(clustered), pytest.raises(ValueError, match=r"would overwrite adata.obs\['vcc'\]"):
+        scvcc.tl.vcc(clustered, 4, **quick)
+
+
+def test_renamed_clusters_are_not_replaced_without_a_word(clustered, quick):
+    clustered.obs["vcc"] = clustered.obs["vcc"].cat.rename_categories({"0": "B cells"})
+    with pytest.warns(UserWarning, match="categories of adata.obs.'vcc'. were changed"):
+        scvcc.tl.vcc(clustered, 4, **quick)
+
+
+def test_scanpys_verbosity_shows_what_is_done(neighbors, quick, capsys, monkeypatch):
+    scvcc.tl.vcc(neighbors, 4, **quick)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sc.settings, "verbosity", 2)
+    scvcc.tl.vcc(neighbors, 4, **quick)
+    shown = capsys.readouterr().err
+    assert "graph: stored adata.obsp['distances']" in shown
+    assert "representation: adata.X, 20 columns" in shown
+    assert "finished: 4 clusters in adata.obs['vcc'] (0:00:0" in shown
+
+
+def test_settings_of_the_estimator_are_offered(quick):
+    import inspect
+
+    parameters = inspect.signature(scvcc.tl.vcc).parameters
+    assert set(inspect.signature(VCC).parameters) <= set(parameters)
+    assert parameters["progress"].default is True
+    assert parameters["n_pcs"].default is None  # scvcc.tl.vcc's own
+
+
 def test_runs_side_by_side_and_rerun_with_another_k(clustered, quick, same):
     before = clustered.obs["vcc"].copy()
     clustered.uns["vcc_colors"] = ["red"] * 4
     scvcc.tl.vcc(clustered, 3, key_added="three", **quick)
     assert clustered.obs["vcc"].equals(before)
     assert clustered.obs["three"].nunique() == 3
-    assert {"three_confidence", "three_boundary"} <= set(clustered.obs) and "X_three" in clustered.obsm
+    assert "three_confidence" in clustered.obs and "X_three" in clustered.obsm
     assert "vcc_colors" in clustered.uns
     scvcc.tl.vcc(clustered, 4, random_state=1, **quick)
     assert list(clustered.uns["vcc_colors"]) == ["red"] * 4  # same categories, same colors
@@ -289,7 +347,7 @@ def test_restrict_to_divides_some_clusters(clustered, quick):
     assert result.cat.categories.tolist() == ["0", "1-2,0", "1-2,1", "3"]
     assert (result[~chosen].astype(str) == before[~chosen].astype(str)).all()
     assert scvcc.metrics.ari(before[chosen], result[chosen]) > 0.95  # the two are found again
-    for values in (clustered.obs["vcc_R_confidence"], clustered.obs["vcc_R_boundary"], clustered.obsm["X_vcc_R"][:, 0]):
+    for values in (clustered.obs["vcc_R_confidence"], clustered.obsm["X_vcc_R"][:, 0]):
         assert np.array_equal(np.isfinite(values), chosen)
     assert clustered.uns["vcc_R"]["restrict_to"]["categories"].tolist() == ["1", "2"]
 
@@ -298,7 +356,7 @@ def test_restrict_to_uses_the_graph_between_the_chosen_cells(clustered, monkeypa
     chosen = (clustered.obs["vcc"] == "0").to_numpy()
     seen = {}
 
-    def fit(self, X, *, graph, graph_mode):
+    def fit(self, X, *, graph, graph_mode, rows):
         seen.update(X=X, graph=graph)
         raise KeyboardInterrupt
 
@@ -326,13 +384,15 @@ def test_bad_restrictions_are_named(clustered, untouched, restrict_to, message, 
 
 def test_a_nested_restriction_is_repeated_from_its_record(clustered, quick):
     scvcc.tl.vcc(clustered, 2, restrict_to=("vcc", ["0"]), **quick)
-    scvcc.tl.vcc(clustered, 2, restrict_to=("vcc_R", ["0,0"]), **quick)
-    before = clustered.obs["vcc_R_R"].copy()
+    with pytest.raises(ValueError, match="key_added='vcc_R' would overwrite the column that restrict_to reads"):
+        scvcc.tl.vcc(clustered, 2, restrict_to=("vcc_R", ["0,0"]), **quick)
+    scvcc.tl.vcc(clustered, 2, restrict_to=("vcc_R", ["0,0"]), key_added="finer", **quick)
+    before = clustered.obs["finer"].copy()
     assert {"0,0,0", "0,0,1", "0,1", "1"} <= set(before)
     assert set(clustered.obs["vcc_R"]) == {"0,0", "0,1", "1", "2", "3"}
-    for key in ("vcc_R", "vcc_R_R"):
+    for key in ("vcc_R", "finer"):
         scvcc.tl.vcc(clustered, **clustered.uns[key]["params"], progress=False)
-    assert clustered.obs["vcc_R_R"].equals(before)
+    assert clustered.obs["finer"].equals(before)
 
 
 def test_a_name_given_with_a_restriction_is_kept(clustered, untouched, quick):
@@ -350,7 +410,6 @@ def test_connectivities_alone(neighbors, clustered, quick):
     scvcc.tl.vcc(neighbors, 4, **quick)
     assert neighbors.uns["vcc"]["graph"]["mode"] == "connectivity"
     assert scvcc.metrics.ari(neighbors.obs["vcc"], clustered.obs["vcc"]) > 0.95
-    assert neighbors.obs["vcc_boundary"].between(0, 10).all()
 
 
 def test_pieces_isolated_and_duplicate_cells_give_a_finite_result(blobs, quick):
@@ -365,7 +424,7 @@ def test_pieces_isolated_and_duplicate_cells_give_a_finite_result(blobs, quick):
     ):
         scvcc.tl.vcc(blobs, 2, **quick)
     assert np.isfinite(blobs.obsm["X_vcc"]).all()
-    assert np.isfinite(blobs.obs[["vcc_confidence", "vcc_boundary"]]).all(axis=None)
+    assert np.isfinite(blobs.obs["vcc_confidence"]).all()
     assert blobs.obs["vcc"].notna().all()
 
 
@@ -401,7 +460,7 @@ def test_a_view_without_a_graph_gets_all_that_was_computed(pbmc, quick):
 
 def test_backed(clustered, tmp_path, quick):
     clustered.obsm["X_pca"] = clustered.X[:, :10]
-    for key in ("vcc", "vcc_confidence", "vcc_boundary"):
+    for key in ("vcc", "vcc_confidence"):
         del clustered.obs[key]
     clustered.write_h5ad(tmp_path / "a.h5ad")
     backed = ad.read_h5ad(tmp_path / "a.h5ad", backed="r")
@@ -439,7 +498,6 @@ def test_many_cells_are_trained_on_as_a_sketch(blobs, quick, caplog, monkeypatch
     trained = blobs.obs["vcc_trained"].to_numpy()
     assert trained.dtype == bool
     assert trained.sum() == 100
-    np.testing.assert_array_equal(blobs.obs["vcc_boundary"].notna(), trained)
     assert scvcc.metrics.ari(blobs.obs["truth"], blobs.obs["vcc"]) > 0.95
     assert blobs.obs["vcc_confidence"].between(0.25, 1).all()
     assert np.isfinite(blobs.obsm["X_vcc"]).all()
@@ -458,7 +516,6 @@ def test_a_sketched_run_is_written_read_and_repeated(_sketched, tmp_path, everyt
         assert same(before[slot], after[slot]), slot
     scvcc.tl.vcc(again, **{**again.uns["vcc"]["params"], "max_train_cells": None}, progress=False)
     assert "vcc_trained" not in again.obs
-    assert again.obs["vcc_boundary"].notna().all()
 
 
 def test_a_stored_graph_is_used_with_all_its_cells(neighbors, clustered, quick, monkeypatch, caplog):
@@ -493,10 +550,10 @@ def test_a_restriction_of_many_cells(_sketched, quick, limit):
     assert not adata.obsp
     assert scvcc.metrics.ari(adata.obs["truth"][chosen], adata.obs["vcc_R"][chosen]) == 1
     np.testing.assert_array_equal(np.isfinite(adata.obsm["X_vcc_R"]).all(axis=1), chosen)
-    with_score = adata.obs["vcc_R_boundary"].notna().to_numpy()
-    assert with_score.sum() == min(limit, 120)
-    assert chosen[with_score].all()
     assert ("vcc_R_trained" in adata.obs) == (limit == 40)
+    if limit == 40:
+        assert adata.obs["vcc_R_trained"].sum() == 40
+        assert chosen[adata.obs["vcc_R_trained"]].all()
 
 
 def test_a_sketched_model_is_saved_and_maps_cells(blobs, quick, tmp_path):
@@ -544,7 +601,7 @@ def test_kinds_of_x(neighbors, clustered, convert, quick):
         ({"key_added": "a/b"}, ValueError, "key_added must be a name without '/'"),
         ({"key_added": ""}, ValueError, "key_added must be"),
         ({"device": "toaster"}, ValueError, "device='toaster'"),
-        ({"n_epoch": 3}, TypeError, "does not know n_epoch"),
+        ({"n_epoch": 3}, TypeError, "does not know n_epoch: did you mean epochs"),
         ({"use_rep": "none"}, ValueError, "use_rep='none'"),
         ({"neighbors_key": "none"}, ValueError, "neighbors_key='none'"),
         ({"random_state": 1.5}, TypeError, "random_state"),

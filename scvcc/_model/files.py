@@ -30,14 +30,11 @@ from scvcc._training.encoder import Encoder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT = 2  # raised when an older reader would go wrong
-READABLE = (1, 2)  # 1: without the sample for novelty
-HEADER_LIMIT = 1 << 20  # bytes; names of features are kept as a tensor
-FILE_LIMIT = 1 << 33
+FORMAT = 1  # raised when an older reader would go wrong
+HEADER_LIMIT, FILE_LIMIT = 1 << 20, 1 << 33  # bytes; names of features are kept as a tensor
 OF_THE_MACHINE = ("device", "n_jobs", "progress")  # parameters that say nothing about the model
 DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64", "U8": "uint8"}
-EXTRA, TEXT = "extra.", "text."  # prefixes of the names of tensors
-SAMPLE = {"sample.rows": "rows", "sample.distances": "distances", "sample.projection": "projection"}
+SAMPLE = ("rows", "distances", "projection")
 
 Arrays = dict[str, np.ndarray]
 
@@ -50,10 +47,9 @@ def save_model(model: Any, path: str | os.PathLike[str], extra: Mapping[str, Any
     encoder = {f"encoder.{name}": value.detach().cpu().numpy() for name, value in model.encoder_.state_dict().items()}
     fitted = {"centers": model.cluster_centers_, "embedding": model.embedding_}
     fitted["labels"] = model.labels_.astype(np.int64)
-    if model.sample_ is not None:
-        fitted |= {name: getattr(model.sample_, part) for name, part in SAMPLE.items()}
+    fitted |= {f"sample.{part}": getattr(model.sample_, part) for part in SAMPLE}
     extra = dict(getattr(model, "extra_", {}) if extra is None else extra)
-    arrays = {f"{EXTRA}{name}": value for name, value in extra.items() if isinstance(value, np.ndarray)}
+    arrays = {f"extra.{name}": value for name, value in extra.items() if isinstance(value, np.ndarray)}
     if hasattr(model, "feature_names_in_"):
         arrays["feature_names"] = model.feature_names_in_
     params = {name: value for name, value in model.get_params().items() if name not in OF_THE_MACHINE}
@@ -102,12 +98,11 @@ def _restored(cls: Any, arrays: Arrays, meta: dict[str, Any], device: torch.devi
     model.embedding_, model.labels_ = arrays["embedding"], arrays["labels"]
     model.cluster_centers_, model.sharpness_ = arrays["centers"], sharpness
     model.n_clusters_, model.n_features_in_ = len(model.cluster_centers_), layers[0]
-    kept = {part: arrays[name] for name, part in SAMPLE.items() if name in arrays}
-    model.sample_ = Sample(**kept) if kept else None
+    model.sample_ = Sample(**{part: arrays[f"sample.{part}"] for part in SAMPLE})
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"]
-    found = {name.removeprefix(EXTRA): value for name, value in arrays.items() if name.startswith(EXTRA)}
-    model.extra_ = {**dict(meta["extra"]), **found}
+    kept = {name.removeprefix("extra."): value for name, value in arrays.items() if name.startswith("extra.")}
+    model.extra_ = {**dict(meta["extra"]), **kept}
     return model
 
 
@@ -122,25 +117,24 @@ def _check_arrays(arrays: Arrays, layers: Any) -> None:
     """Compare names, types and shapes with what the sizes of the layers ask for, and look at the values."""
     if not isinstance(layers, list) or len(layers) < 2 or not all(type(size) is int and size > 0 for size in layers):
         raise ValueError(f"the sizes of the layers must be positive whole numbers, found {layers!r:.200}.")
-    n, K = len(arrays["embedding"]), len(arrays["centers"])
+    n, K, (m, dim) = len(arrays["embedding"]), len(arrays["centers"]), arrays["sample.rows"].shape
     expected: dict[str, tuple[tuple[int, ...], str]] = {
         "encoder.center": ((layers[0],), "float32"),
         "encoder.scale": ((), "float32"),
         "centers": ((K, layers[-1]), arrays["centers"].dtype.name),
         "embedding": ((n, layers[-1]), "float32"),
         "labels": ((n,), "int64"),
+        "sample.rows": ((m, dim), "float32"),
+        "sample.distances": ((m,), "float32"),
+        "sample.projection": ((layers[-2], dim), "float32"),
     }
     names = [*(f"hidden.{2 * i}" for i in range(len(layers) - 2)), "head"]
     for name, fan_in, fan_out in zip(names, layers, layers[1:], strict=False):
         expected[f"encoder.{name}.weight"] = (fan_out, fan_in), "float32"
         expected[f"encoder.{name}.bias"] = (fan_out,), "float32"
-    if any(name in arrays for name in SAMPLE):
-        m, dim = arrays["sample.rows"].shape
-        shapes = {"sample.rows": (m, dim), "sample.distances": (m,), "sample.projection": (layers[-2], dim)}
-        expected |= {name: (shape, "float32") for name, shape in shapes.items()}
     if "feature_names" in arrays:
         expected["feature_names"] = (layers[0],), "object"
-    found = {name: (a.shape, a.dtype.name) for name, a in arrays.items() if not name.startswith(EXTRA)}
+    found = {name: (a.shape, a.dtype.name) for name, a in arrays.items() if not name.startswith("extra.")}
     if found != expected:
         wrong = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         raise ValueError(f"arrays are missing, unknown, or of another type or shape: {', '.join(wrong)[:200]}.")
@@ -151,10 +145,9 @@ def _check_arrays(arrays: Arrays, layers: Any) -> None:
         raise ValueError(f"the labels of {n} rows do not fit {K} centers.")
     if not arrays["encoder.scale"] > 0:
         raise ValueError("the scale of the encoder is not positive.")
-    if "sample.rows" in arrays:
-        rows, distances = arrays["sample.rows"], arrays["sample.distances"]
-        if len(rows) < 2 or not rows.shape[1] or distances[0] < 0 or (np.diff(distances) < 0).any():
-            raise ValueError("its sample of training rows has too few of them, or distances out of order.")
+    distances = arrays["sample.distances"]
+    if m < 2 or not dim or distances[0] < 0 or (np.diff(distances) < 0).any():
+        raise ValueError("its sample of training rows has too few of them, or distances out of order.")
 
 
 # ------------------------------------------------------------------------------------------------ the container
@@ -167,7 +160,7 @@ def _format(arrays: Arrays, meta: dict[str, Any]) -> bytes:
     for name, tensor in tensors.items():
         if tensor.dtype.name not in DTYPES.values():
             raise ValueError(f"{name} has dtype {tensor.dtype}: convert it to one of {', '.join(DTYPES.values())}.")
-    tensors |= {f"{TEXT}{name}": _encoded(name, arrays[name]) for name in text_names}
+    tensors |= {f"text.{name}": _encoded(name, arrays[name]) for name in text_names}
     text = json.dumps(meta, allow_nan=False, default=_plain)
     raw = format_tensors(tensors, metadata={"scvcc": text, "sha256": _checksum(tensors, text)})
     if int.from_bytes(raw[:8], "little") > HEADER_LIMIT or len(raw) > FILE_LIMIT:
@@ -220,15 +213,15 @@ def _parse(raw: bytes) -> tuple[Arrays, dict[str, Any]]:
     if set(stored) != {"scvcc", "sha256"}:
         raise ValueError("it is a safetensors file, but not a model saved by scvcc.")
     meta = _json(stored["scvcc"])
-    if meta["format"] not in READABLE:
+    if meta["format"] != FORMAT:
         raise ValueError(
-            f"its format is {meta['format']!r:.50}, and scvcc {__version__} reads formats up to {FORMAT}: "
+            f"its format is {meta['format']!r:.50}, and scvcc {__version__} reads format {FORMAT}: "
             "update scvcc if the file comes from a newer version."
         )
     tensors = parse_tensors(raw)
     if _checksum(tensors, stored["scvcc"]) != stored["sha256"]:
         raise ValueError("its content does not match its checksum: the file is damaged. Copy or save it again.")
-    return {name.removeprefix(TEXT): _decoded(name, tensor) for name, tensor in tensors.items()}, meta
+    return {name.removeprefix("text."): _decoded(name, tensor) for name, tensor in tensors.items()}, meta
 
 
 def _json(text: bytes | str) -> dict[str, Any]:
@@ -242,7 +235,7 @@ def _json(text: bytes | str) -> dict[str, Any]:
 
 
 def _decoded(name: str, tensor: np.ndarray) -> np.ndarray:
-    return np.array(tensor.tobytes().decode().split("\0"), dtype=object) if name.startswith(TEXT) else tensor
+    return np.array(tensor.tobytes().decode().split("\0"), dtype=object) if name.startswith("text.") else tensor
 
 
 def write_atomically(path: Path, raw: bytes) -> None:

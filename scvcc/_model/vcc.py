@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-import numbers
-import warnings
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import scipy.sparse as sp
-import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from scvcc._clusters import labels as _labels
-from scvcc._clusters import novelty as _novelty
-from scvcc._model import files as _persist
-from scvcc._model.sketch import sketch
-from scvcc._training import graph as _graph
-from scvcc._training.encoder import Rows, encode, has_row_blocks, in_memory, over_blocks, take_rows
+from scvcc._clusters.labels import (
+    assignment_probabilities,
+    by_size,
+    calibrate_sharpness,
+    drop_small_clusters,
+    nearest_center,
+)
+from scvcc._clusters.novelty import Sample, novelty, projection, take_sample
+from scvcc._model.checks import as_seed, warn
+from scvcc._model.files import load_model, save_model
+from scvcc._model.neighbors import rows_to_train_on, search
+from scvcc._model.parameters import checked_settings, resolve_device
+from scvcc._model.rows import checked, over_blocks, readable, values
+from scvcc._training.encoder import Rows, encode, encode_with_features
+from scvcc._training.graph import given_graph
 from scvcc._training.recipe import train
-from scvcc._training.settings import Settings, resolve_weights
 from scvcc._training.threads import threads
 
 if TYPE_CHECKING:
@@ -29,11 +32,6 @@ if TYPE_CHECKING:
 
     from scvcc._training.encoder import Encoder
     from scvcc._training.graph import GraphMode, Matrix
-
-logger = logging.getLogger(__name__)
-
-VALUES: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True, "dtype": [np.float32, np.float64]}
-"""What scikit-learn makes of a matrix for the encoder and the search."""
 
 
 class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
@@ -167,7 +165,13 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         self.progress = progress
 
     def fit(
-        self, X: Matrix, y: None = None, *, graph: Matrix | None = None, graph_mode: GraphMode = "distance"
+        self,
+        X: Matrix,
+        y: None = None,
+        *,
+        graph: Matrix | None = None,
+        graph_mode: GraphMode = "distance",
+        rows: np.ndarray | None = None,
     ) -> Self:
         """Build the latent graph, train the encoder and label the rows of `X`.
 
@@ -181,6 +185,9 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             Neighbors of the rows of `X`, sparse (n, n), instead of a search.
         graph_mode
             What `graph` holds: neighbor distances ("distance") or weights that grow with closeness ("connectivity").
+        rows
+            Train on these rows of `X` only, and label all of them: row numbers in ascending order, (m,). `graph` is then
+            a graph of these rows, (m, m).
 
         Returns
         -------
@@ -201,76 +208,41 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X, graph=graph).graph_.shape
         (150, 150)
         """
-        X = self._readable(X, reset=True)
-        self._settings(X.shape[0])
-        resolve_device(self.device)
-        seed = _as_seed(self.random_state)
-        if graph is not None:
-            return self._fit_rows(X, None, self._values(X, None), graph, graph_mode, seed)
-        return self._fit_rows(X, *self._search(X, seed), "distance", seed)
-
-    def _fit_rows(
-        self, X: Matrix, rows: np.ndarray | None, part: Matrix, graph: Matrix, mode: GraphMode, seed: int
-    ) -> Self:
-        """Train on `part`, the rows of `X` with numbers `rows` (None: all), and its graph; place and label all rows."""
-        settings, device = self._settings(X.shape[0]), resolve_device(self.device)
+        X = readable(self, X, reset=True)
+        n = X.shape[0]
+        settings, device, seed = checked_settings(self, n), resolve_device(self.device), as_seed(self.random_state)
+        rows = (
+            _checked_rows(rows, n) if rows is not None else rows_to_train_on(X, self, seed) if graph is None else None
+        )
+        part = values(X, rows)
+        latent = given_graph(search(part, self, seed) if graph is None else graph, part.shape[0], graph_mode)
         with threads(self.n_jobs):
-            latent = _graph.given_graph(graph, part.shape[0], mode)
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
             rng = np.random.default_rng(seed)
             H = trained.H if rows is None else self._embed(X, trained.encoder)
-            centers = trained.centers
-            if self.n_clusters is None:
-                centers = _labels.drop_small_clusters(H, centers, settings.min_cluster_size)
-            labels = over_blocks(lambda block: _labels.nearest_center(block, centers), H)
-            order = _labels.by_size(labels, len(centers))
-            labels = np.argsort(order)[labels]
-            centers = centers[order]
-            trained_labels = labels if rows is None else labels[rows]
-            sharpness = _labels.calibrate_sharpness(trained.H, centers, trained_labels, latent, rng)
-            sample = _novelty.take_sample(trained.encoder, Rows(self._sample(X, part, rows, rng), device), rng)
-        if self.n_clusters is not None and len(centers) < self.n_clusters:
-            warnings.warn(
+            least = settings.min_cluster_size if self.n_clusters is None else None
+            labels, centers = _numbered_by_size(H, trained.centers, least)
+            own = labels if rows is None else labels[rows]
+            sharpness = calibrate_sharpness(trained.H, centers, own, latent, rng)
+            sample = _sample_of_all(X, trained.encoder, rng)
+        if len(centers) < (self.n_clusters or 0):
+            warn(
                 f"n_clusters={self.n_clusters}, but only {len(centers)} clusters have points: "
                 "the encoder cannot tell the others apart, most often because groups of rows lie far from each other. "
-                "Ask for fewer clusters, or divide a group on its own (restrict_to of scvcc.tl.vcc).",
-                UserWarning,
-                stacklevel=3,
+                "Ask for fewer clusters, or divide a group on its own (restrict_to of scvcc.tl.vcc)."
             )
 
         self.encoder_, self.device_ = trained.encoder, str(device)
         self.graph_, self.history_ = latent, trained.history
-        self.trained_rows_ = np.arange(X.shape[0]) if rows is None else rows
+        self.trained_rows_ = np.arange(n) if rows is None else rows
         self.embedding_, self.labels_ = H, labels
-        self.cluster_centers_, self.n_clusters_, self.sharpness_ = centers, len(centers), sharpness
-        self.sample_ = sample
+        self.cluster_centers_, self.n_clusters_ = centers, len(centers)
+        self.sharpness_, self.sample_ = sharpness, sample
         for name in ("stages_", "extra_"):  # of an earlier fit, or of the file that the model was loaded from
-            if hasattr(self, name):
-                delattr(self, name)
+            self.__dict__.pop(name, None)
         if self.keep_stages:
             self.stages_ = {name: H.astype(np.float32) for name, H in trained.stages.items()}
         return self
-
-    def _search(self, X: Matrix, seed: int) -> tuple[np.ndarray | None, Matrix, sp.csr_matrix]:
-        """Numbers of the rows to train on (None: all), these rows, and the distances to their neighbors among them."""
-        n, most = X.shape[0], self.max_train_cells
-        with threads(self.n_jobs):
-            rows = None
-            if most is not None and n > most:
-                rows = sketch(X, most, metric=self.metric, seed=seed, checked=self._checked)
-                logger.info("%d rows, more than max_train_cells=%d: training on a sketch of them.", n, most)
-            part = self._values(X, rows)
-            Z = _graph.search_space(part, self.n_pcs, seed=seed)
-            distances = _graph.neighbor_distances(
-                Z, self.n_neighbors, metric=self.metric, seed=seed, n_jobs=self.n_jobs
-            )
-        return rows, part, distances
-
-    def _sample(self, X: Matrix, part: Matrix, rows: np.ndarray | None, rng: np.random.Generator) -> Matrix:
-        """Rows that stand for all, which those of a sketch do not."""
-        if rows is None:
-            return part
-        return self._values(X, np.sort(rng.choice(X.shape[0], min(_novelty.SAMPLE, X.shape[0]), replace=False)))
 
     def fit_transform(self, X: Matrix, y: None = None, **fit_params: Any) -> np.ndarray:
         """Fit and return the embedding.
@@ -282,7 +254,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         y
             Not used.
         **fit_params
-            `graph` and `graph_mode` of `fit`.
+            `graph`, `graph_mode` and `rows` of `fit`.
 
         Returns
         -------
@@ -319,7 +291,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         (4, 2)
         """
         check_is_fitted(self)
-        X = self._readable(X, reset=False)
+        X = readable(self, X, reset=False)
         with threads(self.n_jobs):
             return self._embed(X, self.encoder_)
 
@@ -328,7 +300,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     ) -> np.ndarray:
         """What `finish` makes of the embedding of each block of rows; blocks are read and checked one by one."""
         device = encoder.center.device
-        return over_blocks(lambda block: finish(encode(encoder, Rows(self._checked(block), device)).cpu().numpy()), X)
+        return over_blocks(lambda block: finish(encode(encoder, Rows(checked(block), device)).cpu().numpy()), X)
 
     def predict(self, X: Matrix) -> np.ndarray:
         """Label rows by the nearest center on the map.
@@ -352,9 +324,9 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         True
         """
         check_is_fitted(self)
-        X = self._readable(X, reset=False)
+        X = readable(self, X, reset=False)
         with threads(self.n_jobs):
-            return self._embed(X, self.encoder_, lambda H: _labels.nearest_center(H, self.cluster_centers_))
+            return self._embed(X, self.encoder_, lambda H: nearest_center(H, self.cluster_centers_))
 
     def predict_proba(self, X: Matrix) -> np.ndarray:
         """Probability of each cluster: the soft assignment, sharpened so that it predicts the labels of neighbors.
@@ -378,16 +350,9 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         [1.0, 1.0, 1.0, 1.0]
         """
         check_is_fitted(self)
-        X = self._readable(X, reset=False)
+        X = readable(self, X, reset=False)
         with threads(self.n_jobs):
-            return self._embed(X, self.encoder_, self._probabilities)
-
-    def _probabilities(self, H: np.ndarray) -> np.ndarray:
-        return _labels.assignment_probabilities(H, self.cluster_centers_, self.sharpness_)
-
-    def _confidence(self) -> np.ndarray:
-        """Probability of the label of each row of `X` in `fit`, (n,)."""
-        return over_blocks(lambda H: self._probabilities(H).max(axis=1), self.embedding_)
+            return self._embed(X, self.encoder_, lambda H: probabilities(self, H))
 
     def novelty(self, X: Matrix) -> np.ndarray:
         """How unlike the training rows each row is, as a percentile of the training rows themselves.
@@ -416,32 +381,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> float(model.novelty(strange)[0])
         1.0
         """
-        X = self._readable_for_novelty(X)
-        with threads(self.n_jobs):
-            return over_blocks(lambda block: self._place_block(block)[:, -1], X)
-
-    def _place(self, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
-        """Embedding and novelty in one pass."""
-        X = self._readable_for_novelty(X)
-        with threads(self.n_jobs):
-            both = over_blocks(self._place_block, X)
-        return np.ascontiguousarray(both[:, :-1]), both[:, -1]
-
-    def _place_block(self, block: Matrix) -> np.ndarray:
-        """Embedding, and novelty in the last column."""
-        rows = Rows(self._checked(block), self.encoder_.center.device)
-        H, Z = _novelty.embed(self.encoder_, rows, self.sample_.projection)
-        return np.column_stack([H, _novelty.novelty(self.sample_, Z)])
-
-    def _readable_for_novelty(self, X: Matrix) -> Matrix:
-        check_is_fitted(self)
-        X = self._readable(X, reset=False)
-        if self.sample_ is None:
-            raise ValueError(
-                "The model was saved by an earlier version of scvcc, without the sample of training rows that novelty "
-                "is measured against: fit and save it again."
-            )
-        return X
+        return place(self, X)[1]
 
     def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
         """Write the model to one file, completely or not at all; the graph, history and stages stay behind.
@@ -466,7 +406,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         ...     model.save(Path(folder) / "iris.safetensors")
         """
         check_is_fitted(self)
-        _persist.save_model(self, path, extra)
+        save_model(self, path, extra)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
@@ -497,13 +437,25 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> bool((loaded.predict(X) == model.labels_).all())
         True
         """
-        return _persist.load_model(cls, path, resolve_device(device))
+        return load_model(cls, path, resolve_device(device))
 
     @property
     def proba_(self) -> np.ndarray:
         """Probabilities of the rows of `X` in `fit`, (n, n_clusters_); computed when asked for."""
         check_is_fitted(self)
-        return over_blocks(self._probabilities, self.embedding_)
+        return over_blocks(lambda H: probabilities(self, H), self.embedding_)
+
+    @property
+    def confidence_(self) -> np.ndarray:
+        """Probability of the label of each row of `X` in `fit`, (n,); computed when asked for."""
+        check_is_fitted(self)
+        return over_blocks(lambda H: probabilities(self, H).max(axis=1), self.embedding_)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = super().__repr__(N_CHAR_MAX)
+        if not hasattr(self, "embedding_"):
+            return text
+        return f"{text} fitted: {self.n_clusters_} clusters of {len(self.embedding_)} rows"
 
     @property
     def _n_features_out(self) -> int:
@@ -514,97 +466,49 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         tags.input_tags.sparse = True
         return tags
 
-    def _readable(self, X: Matrix, *, reset: bool) -> Matrix:
-        """`X` with its features checked; where its rows can be read in blocks, values are checked as they are read."""
-        least = 2 if reset else 1
-        if not has_row_blocks(X) or X.shape[0] < least or X.shape[1] == 0:
-            dtype = np.float64 if isinstance(X, list | tuple) else VALUES["dtype"]  # numbers of Python are double
-            return validate_data(self, X, reset=reset, ensure_min_samples=least, **VALUES | {"dtype": dtype})
-        if (kind := getattr(X, "format", "csr")) != "csr":
-            raise ValueError(
-                f"X is on disk as {kind.upper()}, by columns, so that no part of its rows can be read alone: "
-                "load it into memory, or store it as CSR."
-            )
-        return validate_data(self, X, reset=reset, skip_check_array=True)
 
-    def _checked(self, X: Matrix) -> Matrix:
-        """`X` as float32 or float64, finite, dense or CSR; float64 is narrowed by the encoder, batch by batch."""
-        return check_array(X, estimator=self, input_name="X", **VALUES)
+def probabilities(model: VCC, H: np.ndarray) -> np.ndarray:
+    """Probability of each cluster at places `H` of the map, (n, n_clusters_)."""
+    return assignment_probabilities(H, model.cluster_centers_, model.sharpness_)
 
-    def _values(self, X: Matrix, rows: np.ndarray | None) -> Matrix:
-        """The chosen rows (None: all) in memory, checked."""
-        if rows is not None:
-            return self._checked(take_rows(X, rows))
-        return self._checked(X if in_memory(X) else X[:])
 
-    def _settings(self, n: int) -> Settings:
-        """The user's choices, checked."""
-        if self.n_clusters is not None:
-            _check_integer("n_clusters", self.n_clusters, low=2, high=n, why=f"there are {n} rows")
-        _check_integer("min_cluster_size", self.min_cluster_size, low=1)
-        _check_integer("latent_dim", self.latent_dim, low=1)
-        _check_integer("n_neighbors", self.n_neighbors, low=1)
-        _check_integer("batch_size", self.batch_size, low=1)
-        if self.n_pcs is not None:
-            _check_integer("n_pcs", self.n_pcs, low=1)
-        if self.epochs is not None:
-            _check_integer("epochs", self.epochs, low=1 if self.objective == "paper" else 0)
-        if not isinstance(self.hidden, list | tuple | np.ndarray):
-            raise TypeError(f"hidden must be a sequence of layer sizes, such as (500, 500), found {self.hidden!r}.")
-        for size in self.hidden:
-            _check_integer("hidden", size, low=1)
-        if not isinstance(self.learning_rate, numbers.Real) or not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be a number above 0, found {self.learning_rate!r}.")
-        if self.max_train_cells is not None:
-            _check_integer("max_train_cells", self.max_train_cells, low=max(self.n_neighbors + 1, self.n_clusters or 2))
-        if self.n_jobs is not None and self.n_jobs != -1:
-            _check_integer("n_jobs", self.n_jobs, low=1)
-        return Settings(
-            n_clusters=self.n_clusters,
-            min_cluster_size=self.min_cluster_size,
-            latent_dim=self.latent_dim,
-            hidden=tuple(self.hidden),
-            objective=self.objective,
-            weights=resolve_weights(self.objective, self.loss_weights),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            keep_stages=self.keep_stages,
+def place(model: VCC, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
+    """Embedding and novelty of rows in one pass through the encoder."""
+    check_is_fitted(model)
+    encoder, sample = model.encoder_, model.sample_
+
+    def both(block: Matrix) -> np.ndarray:
+        H, Z = encode_with_features(encoder, Rows(checked(block), encoder.center.device), sample.projection)
+        return np.column_stack([H, novelty(sample, Z)])
+
+    with threads(model.n_jobs):
+        columns = over_blocks(both, readable(model, X, reset=False))
+    return np.ascontiguousarray(columns[:, :-1]), columns[:, -1]
+
+
+def _checked_rows(rows: Any, n: int) -> np.ndarray:
+    rows = np.asarray(rows)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) < 2:
+        raise ValueError(
+            f"rows must be a list of at least 2 row numbers, found shape {rows.shape}, dtype {rows.dtype}."
         )
+    if rows[0] < 0 or rows[-1] >= n or (np.diff(rows) <= 0).any():
+        raise ValueError(f"rows must be different row numbers from 0 to {n - 1} in ascending order.")
+    return rows
 
 
-def resolve_device(device: str) -> torch.device:
-    """The torch device that `device` asks for; "auto" is CUDA where there is one, else the CPU."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        resolved = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device={device!r} is not a torch device: use 'auto', 'cpu', 'cuda' or 'mps'.") from error
-    if resolved.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={device!r}, but torch finds no CUDA GPU: use device='auto' or 'cpu'.")
-    if resolved.type == "mps" and not torch.backends.mps.is_available():
-        raise ValueError(f"device={device!r}, but torch finds no Apple GPU: use device='auto' or 'cpu'.")
-    if resolved.type == "meta":
-        raise ValueError("device='meta' holds no data: use 'auto', 'cpu', 'cuda' or 'mps'.")
-    return resolved
+def _numbered_by_size(H: np.ndarray, centers: np.ndarray, least: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and centers by decreasing size of the clusters, without those below `least` points."""
+    if least is not None:
+        centers = drop_small_clusters(H, centers, least)
+    labels = over_blocks(lambda block: nearest_center(block, centers), H)
+    order = by_size(labels, len(centers))
+    return np.argsort(order)[labels], centers[order]
 
 
-def _check_integer(name: str, value: Any, *, low: int, high: int | None = None, why: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, found {value!r} of type {type(value).__name__}.")
-    if int(value) < low or (high is not None and int(value) > high):
-        limits = f"at least {low}" if high is None else f"from {low} to {high} ({why})"
-        raise ValueError(f"{name} must be {limits}, found {value}.")
-
-
-def _as_seed(random_state: Any) -> int:
-    """One integer from what scikit-learn and numpy users pass; drawing it is all that happens to a generator."""
-    if random_state is None:
-        return int(np.random.default_rng().integers(2**31))
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    _check_integer("random_state", random_state, low=0, high=2**32 - 1, why="a numpy seed")
-    return int(random_state)
+def _sample_of_all(X: Matrix, encoder: Encoder, rng: np.random.Generator) -> Sample:
+    """Rows that stand for all, which those of a sketch do not."""
+    chosen = np.sort(rng.choice(X.shape[0], min(2000, X.shape[0]), replace=False))
+    onto = projection(encoder.head.in_features, rng)
+    _, Z = encode_with_features(encoder, Rows(values(X, chosen), encoder.center.device), onto)
+    return take_sample(Z, onto)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,14 +12,13 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.random import Generator
 
     from scvcc._training.graph import Matrix
 
 BLOCK = 512  # rows per forward pass outside training; always full, see `encode`
-BLOCK_NUMBERS = 2**22  # entries of the rows that are read at a time, unless one block has more
 INPUT_NOISE = 0.3  # in training, relative to the scale of the input
 SCALE_EDGES = 500  # from which it is seen how near neighbors are
 NOISE_ROWS, NOISE_NUMBERS = 1024, 2**22  # at most
@@ -122,54 +121,6 @@ def _blocks(n: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
-# ---------------------------------------------------------------------------------------------- many rows, in parts
-
-
-def in_memory(X: Any) -> bool:
-    """Whether `X` is an array, a memory-mapped one included, or a sparse matrix."""
-    return isinstance(X, np.ndarray) or sp.issparse(X)
-
-
-def has_row_blocks(X: Any) -> bool:
-    """Whether a block of the rows of `X` can be had without reading or converting all of it.
-
-    Apart from numeric arrays and CSR matrices, these are matrices on disk that can be sliced: data sets of h5py and zarr,
-    the sparse ones of a backed AnnData.
-    """
-    if sp.issparse(X):
-        return X.format == "csr"
-    if not all(hasattr(X, name) for name in ("shape", "dtype", "__getitem__")) or hasattr(X, "iloc"):
-        return False
-    return len(X.shape) == 2 and getattr(X.dtype, "kind", None) in ("b", "i", "u", "f")
-
-
-def over_blocks(function: Callable[[Matrix], np.ndarray], X: Matrix) -> np.ndarray:
-    """What `function` gives for blocks of rows, put together; only one block is in memory at a time."""
-    whole: np.ndarray | None = None
-    for rows in _blocks(X.shape[0], _block_rows(X)):
-        part = function(X[rows])
-        if whole is None:
-            whole = np.empty((X.shape[0], *part.shape[1:]), part.dtype)
-        whole[rows] = part
-    return np.empty(0) if whole is None else whole
-
-
-def _block_rows(X: Matrix) -> int:
-    """Rows to read at a time: a multiple of the encoder's block, so that blocks do not show in the result."""
-    return BLOCK * int(np.clip(BLOCK_NUMBERS // (BLOCK * X.shape[1]), 1, 64))
-
-
-def take_rows(X: Matrix, rows: np.ndarray) -> Matrix:
-    """The rows of ascending numbers `rows`; a matrix on disk is read from its first row to its last, in blocks."""
-    if in_memory(X):
-        return X[rows]
-    size = _block_rows(X)
-    starts = np.arange(0, X.shape[0], size)
-    chosen = np.split(rows, np.searchsorted(rows, starts[1:]))
-    parts = [X[start : start + size][part - start] for start, part in zip(starts, chosen, strict=True) if len(part)]
-    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
-
-
 class Rows:
     """Rows of a matrix as dense float32 tensors on a device.
 
@@ -211,6 +162,23 @@ def encode(encoder: Encoder, rows: Rows) -> Tensor:
         missing = BLOCK - len(x)
         parts.append(encoder(nn.functional.pad(x, (0, 0, 0, missing)))[: len(x)])
     return torch.cat(parts)
+
+
+@torch.no_grad()
+def encode_with_features(
+    encoder: Encoder, rows: Rows, projection: np.ndarray, index: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Embedding, and projected hidden layer, of the chosen rows, in blocks of one size as in `encode`."""
+    device = encoder.center.device
+    chosen, onto = np.arange(len(rows)) if index is None else index, torch.from_numpy(projection).to(device)
+    places, hidden = [], []
+    for start in range(0, len(chosen), BLOCK):
+        x = rows[torch.from_numpy(chosen[start : start + BLOCK]).to(device)]
+        padded = nn.functional.pad(x, (0, 0, 0, BLOCK - len(x)))
+        features = encoder.hidden((padded - encoder.center) / encoder.scale)
+        places.append(encoder.head(features)[: len(x)].cpu().numpy())
+        hidden.append((features @ onto)[: len(x)].cpu().numpy())
+    return np.concatenate(places), np.concatenate(hidden)
 
 
 def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.device) -> list[Tensor]:

@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import scanpy as sc
+import scipy.sparse as sp
 from matplotlib.colors import to_hex, to_rgb, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,7 +19,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from natsort import natsorted
 
 from scvcc import metrics
-from scvcc._anndata import inputs as _anndata
+from scvcc._anndata.representation import matrix_at
+from scvcc._anndata.results import result_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +46,11 @@ FEW_CELLS = 20  # smaller clusters make no distribution
 DISSOLVED, STABLE = 0.5, 0.75  # Jaccard index, by Hennig's rule of thumb
 PAIRS = 5_000  # pairs of cells in each distribution of `similarity`
 LOSSES = ("boundary", "contraction", "expansion", "clustering", "anchor")
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 LegendLoc = Literal["on data", "beside", "right margin", "none"]
 Plot = Any  # Figure | Axes | list[Axes] | None, by `return_fig` and `show`
@@ -121,6 +128,7 @@ def vcc(
     Examples
     --------
     >>> import scanpy as sc
+    import scipy.sparse as sp
     >>> import scvcc
     >>> adata = sc.datasets.pbmc68k_reduced()
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
@@ -199,6 +207,7 @@ def stages(
     Examples
     --------
     >>> import scanpy as sc
+    import scipy.sparse as sp
     >>> import scvcc
     >>> adata = sc.datasets.pbmc68k_reduced()
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), keep_stages=True, progress=False)
@@ -250,6 +259,7 @@ def history(
     Examples
     --------
     >>> import scanpy as sc
+    import scipy.sparse as sp
     >>> import scvcc
     >>> adata = sc.datasets.pbmc68k_reduced()
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
@@ -313,6 +323,7 @@ def n_clusters(
     Examples
     --------
     >>> import scanpy as sc
+    import scipy.sparse as sp
     >>> import scvcc
     >>> adata = sc.datasets.pbmc68k_reduced()
     >>> table = scvcc.tl.suggest_n_clusters(adata, k_range=(2, 12), progress=False)
@@ -390,6 +401,7 @@ def stability(
     Examples
     --------
     >>> import scanpy as sc
+    import scipy.sparse as sp
     >>> import scvcc
     >>> adata = sc.datasets.pbmc68k_reduced()
     >>> scvcc.tl.vcc(adata, n_clusters=6, hidden=(64,), progress=False)
@@ -451,6 +463,7 @@ def similarity(
     Examples
     --------
     >>> import scanpy as sc
+    import scipy.sparse as sp
     >>> import scvcc
     >>> adata = sc.datasets.pbmc68k_reduced()
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
@@ -462,8 +475,8 @@ def similarity(
     labels = np.where(np.isfinite(H).all(axis=1), column.values, -1)
     names = list(column.colors or {})
     pair = _nearest_clusters(H, labels) if clusters is None else _named_clusters(names, clusters, labels)
-    source = _anndata.result_source(adata, key)
-    X = _anndata.matrix_at(adata, source)
+    source = result_source(adata, key)
+    X = matrix_at(adata, source)
     fig, axes = plt.subplots(1, 2, figsize=(8.4, 3.2), sharex=True, layout="constrained")
     tints = (*(list((column.colors or {}).values())[code] for code in pair), "0.35")
     spaces = {f"before: {source.short}": X, "after: map": H}
@@ -525,6 +538,7 @@ def confusion(
     Examples
     --------
     >>> import scanpy as sc
+    import scipy.sparse as sp
     >>> import scvcc
     >>> adata = sc.datasets.pbmc68k_reduced()
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
@@ -951,8 +965,16 @@ def _pair_similarities(
 ) -> list[np.ndarray]:
     """Return similarities within the first cluster, within the second, and between them."""
     a, b, everyone = np.flatnonzero(labels == pair[0]), np.flatnonzero(labels == pair[1]), np.flatnonzero(labels >= 0)
-    scale = _anndata.pair_distances(space, *_pairs(everyone, everyone, rng)).mean() or 1.0
-    return [np.exp(-_anndata.pair_distances(space, *_pairs(*cells, rng)) / scale) for cells in ((a, a), (b, b), (a, b))]
+    scale = _pair_distances(space, *_pairs(everyone, everyone, rng)).mean() or 1.0
+    return [np.exp(-_pair_distances(space, *_pairs(*cells, rng)) / scale) for cells in ((a, a), (b, b), (a, b))]
+
+
+def _pair_distances(X: Matrix, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return Euclidean distances between rows of `X`, pair by pair."""
+    difference = X[rows] - X[columns]
+    if sp.issparse(difference):
+        return np.sqrt(np.asarray(difference.multiply(difference).sum(axis=1)).ravel())
+    return np.linalg.norm(difference, axis=1)
 
 
 def _pairs(a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

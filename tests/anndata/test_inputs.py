@@ -11,23 +11,28 @@ import scanpy as sc
 import scipy.sparse as sp
 from sklearn.neighbors import KNeighborsTransformer, kneighbors_graph
 
-from scvcc._anndata import inputs as _anndata
-from scvcc._anndata.inputs import Source
+from scvcc import VCC
+from scvcc._anndata.graphs import built_graph, stored_graph, warn_about
+from scvcc._anndata.inputs import find_inputs
+from scvcc._anndata.matrices import as_matrix, warn_if_counts
+from scvcc._anndata.representation import (
+    Representation,
+    Request,
+    Source,
+    graph_source,
+    matrix_at,
+    params_of,
+)
+from scvcc._anndata.results import storable
 
 
 def stored(adata, wanted=None, **arguments):
-    defaults = {"neighbors_key": None, "obsp": None, "n_neighbors": None, "metric": None, "own_key": "own"}
-    return _anndata.choose_graph(adata, wanted, **{**defaults, **arguments})
+    return stored_graph(adata, Request("own", 0, **arguments), wanted)
 
 
 def prepared(adata, **arguments):
-    defaults = {
-        **{"use_rep": None, "n_pcs": None, "layer": None, "neighbors_key": None, "obsp": None},
-        **{"n_neighbors": None, "metric": None, "own_key": "vcc_neighbors", "seed": 0},
-    }
-    request = {**defaults, **arguments}
-    graph, representation = _anndata.find_graph(adata, **request)
-    return graph or _anndata.missing_graph(adata, representation, **request), representation
+    found = find_inputs(adata, VCC(max_train_cells=None), Request("vcc", 0, **arguments))
+    return found.graph, found.representation
 
 
 def identical(a, b):
@@ -206,34 +211,9 @@ def test_a_graph_from_before_filtering_is_refused(neighbors):
         prepared(part)
 
 
-def test_a_graph_of_other_cells_is_refused(neighbors):
-    order = np.random.default_rng(0).permutation(240)
-    neighbors.obsp["distances"] = neighbors.obsp["distances"][order][:, order]
-    with pytest.raises(ValueError, match="no closer than random cells"):
-        prepared(neighbors)
-    neighbors.obsp["spatial_distances"] = neighbors.obsp["distances"]
-    prepared(neighbors, obsp="spatial_distances")  # nobody said that it was built on the representation
-
-
-@pytest.mark.parametrize("metric", ["cosine", "correlation", "canberra"])
-def test_a_graph_is_compared_by_its_own_metric(metric):
-    """Lengths, or means, that differ by orders of magnitude put neighbors far apart."""
-    rng = np.random.default_rng(0)
-    X, size = rng.normal(size=(240, 100)), rng.uniform(-9, 9, size=(240, 1))
-    X = X + 100 * size if metric == "correlation" else X * 10**size
-    adata = ad.AnnData(X.astype(np.float32))
-    sc.pp.neighbors(adata, n_neighbors=15, use_rep="X", metric=metric)
-    prepared(adata, metric=metric)
-    order = rng.permutation(240)
-    adata.obsp["distances"] = adata.obsp["distances"][order][:, order]
-    if metric != "canberra":
-        with pytest.raises(ValueError, match="no closer than random cells"):
-            prepared(adata, metric=metric)
-
-
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("n_neighbors", [9, 15])
-def test_a_graph_of_few_cells_is_not_mistaken_for_one_of_others(n_neighbors, metric):
+def test_a_graph_of_few_cells_is_used(n_neighbors, metric):
     adata = ad.AnnData(np.random.default_rng(0).normal(size=(16, 40)).astype(np.float32))
     sc.pp.neighbors(adata, n_neighbors=n_neighbors, use_rep="X", metric=metric)
     assert prepared(adata, n_neighbors=n_neighbors)[0].matrix.nnz == 16 * (n_neighbors - 1)
@@ -241,8 +221,8 @@ def test_a_graph_of_few_cells_is_not_mistaken_for_one_of_others(n_neighbors, met
 
 def test_a_graph_thinned_out_by_filtering_gets_a_warning(neighbors):
     part = neighbors[::6].copy()
-    with pytest.warns(UserWarning, match="built with 15 neighbors, but cells have a median of"):
-        prepared(part)
+    with pytest.warns(UserWarning, match="built with 15 neighbors, and cells have a median of"):
+        warn_about(stored(part), None, restricted=False)
 
 
 def test_parameters_of_old_files_may_be_arrays(pbmc):
@@ -276,28 +256,28 @@ def test_representation_follows_the_graph(pbmc):
     ],
 )
 def test_forms_in_which_use_rep_is_stored(pbmc, use_rep, source):
-    params = _anndata._params({"params": {"use_rep": use_rep, "n_neighbors": 10}})
-    assert _anndata.graph_source(pbmc, params) == source
+    params = params_of({"params": {"use_rep": use_rep, "n_neighbors": 10}})
+    assert graph_source(pbmc, params) == source
 
 
 def test_a_spatial_graph_does_not_claim_a_representation(pbmc):
-    assert _anndata.graph_source(pbmc, {"n_neighbors": 6, "coord_type": "grid", "radius": None}) is None
-    assert _anndata.graph_source(pbmc, {"n_neighbors": 10, "method": "umap"}) == Source("X_pca")
+    assert graph_source(pbmc, {"n_neighbors": 6, "coord_type": "grid", "radius": None}) is None
+    assert graph_source(pbmc, {"n_neighbors": 10, "method": "umap"}) == Source("X_pca")
 
 
 def test_a_representation_that_is_gone_is_named(pbmc):
     sc.pp.neighbors(pbmc, use_rep="X_pca")
     del pbmc.obsm["X_pca"]
-    with pytest.raises(ValueError, match=r"built on adata.obsm\['X_pca'\], which is not there any more"):
+    with pytest.raises(ValueError, match=r"built on adata.obsm\['X_pca'\], which is missing from adata"):
         prepared(pbmc)
 
 
 def test_a_layer_that_is_gone_is_named(pbmc):
     pbmc.uns["neighbors"]["params"]["use_rep"] = ["layers", "gone"]
-    with pytest.raises(ValueError, match=r"built on adata.layers\['gone'\], which is not there any more"):
+    with pytest.raises(ValueError, match=r"built on adata.layers\['gone'\], which is missing from adata"):
         prepared(pbmc)
     with pytest.raises(ValueError, match=r"adata.layers\['gone'\] is not there: adata.layers has nothing"):
-        _anndata.matrix_at(pbmc, Source("X", layer="gone"))
+        matrix_at(pbmc, Source("X", layer="gone"))
 
 
 def test_an_explicit_default_counts_as_a_request(pbmc):
@@ -443,7 +423,7 @@ def test_bad_representations_are_named(blobs, values, error, message):
 
 def test_an_unknown_kind_of_array_is_named():
     with pytest.raises(TypeError, match="adata.X is a .*Lazy: convert it to a numpy array"):
-        _anndata._as_matrix(Lazy(), "adata.X")
+        as_matrix(Lazy(), "adata.X")
 
 
 @pytest.mark.parametrize(
@@ -506,12 +486,12 @@ def test_empty_matrices():
 def test_raw_counts_get_a_warning_that_names_the_preparation(kind):
     counts = np.random.default_rng(0).poisson(5, size=(60, 30)).astype(np.float32)
     with pytest.warns(UserWarning, match=r"raw counts .*normalize_total.*log1p.*pca.*scvcc.pp.lsa"):
-        _anndata.warn_if_counts(kind(counts), "adata.X")
+        warn_if_counts(kind(counts), "adata.X")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _anndata.warn_if_counts(kind(np.log1p(counts)), "adata.X")
-        _anndata.warn_if_counts(kind((counts > 3).astype(np.float32)), "adata.X")
-        _anndata.warn_if_counts(kind(counts - 3), "adata.X")
+        warn_if_counts(kind(np.log1p(counts)), "adata.X")
+        warn_if_counts(kind((counts > 3).astype(np.float32)), "adata.X")
+        warn_if_counts(kind(counts - 3), "adata.X")
 
 
 # ----------------------------------------------------------------------------------------------- the graph's state
@@ -526,7 +506,7 @@ def test_pieces_isolated_cells_and_duplicates_are_counted_in_one_warning(blobs):
     blobs.obsp["distances"] = sp.csr_matrix((D.data[kept], (D.row[kept], D.col[kept])), shape=D.shape)
     graph = stored(blobs)
     with pytest.warns(UserWarning, match="in 3 pieces, 1 of them single cells without a neighbor") as caught:
-        _anndata.warn_about_pieces(graph, 2)
+        warn_about(graph, 2, restricted=False)
     assert len(caught) == 1
     assert "n_clusters=2 is below the number of pieces" in str(caught[0].message)
     assert "2 cells have an exact duplicate" in str(caught[0].message)
@@ -537,21 +517,28 @@ def test_duplicates_are_counted(blobs):
     blobs.X[5] = blobs.X[4]
     sc.pp.neighbors(blobs, use_rep="X")
     with pytest.warns(UserWarning, match="2 cells have an exact duplicate"):
-        _anndata.warn_about_pieces(stored(blobs), None)
+        warn_about(stored(blobs), None, restricted=False)
+
+
+def test_a_part_of_the_cells_is_not_told_to_raise_n_neighbors(blobs):
+    blobs.X[:60] += 1000
+    sc.pp.neighbors(blobs, use_rep="X")
+    with pytest.warns(UserWarning, match="an AnnData of their own"):
+        warn_about(stored(blobs), None, restricted=True)
 
 
 def test_a_sound_graph_is_quiet(neighbors):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _anndata.warn_about_pieces(stored(neighbors), 4)
+        warn_about(stored(neighbors), 4, restricted=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "metric"), [(8_300, "euclidean"), (4_200, "cosine")])
 def test_graphs_are_built_where_scanpy_switches_to_approximate_search(n, metric):
     X = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
-    representation = _anndata.Representation(X, Source("X"))
-    graph = _anndata.build_graph(representation, n_neighbors=5, metric=metric, seed=0, key="neighbors")
+    representation = Representation(X, Source("X"))
+    graph = built_graph(ad.AnnData(X), representation, Request("vcc", 0, n_neighbors=5, metric=metric))
     lengths = np.diff(graph.matrix.indptr)
     assert graph.matrix.shape == (n, n)
     assert np.median(lengths) in (4, 5)
@@ -559,7 +546,7 @@ def test_graphs_are_built_where_scanpy_switches_to_approximate_search(n, metric)
 
 def test_what_can_be_stored():
     value = {"a": None, "b": (1, 2), "c": {}, "d": {"e/f": np.float32(1.5)}, "g": [], "h": ["x", "y"], "i": len}
-    result = _anndata.storable(value)
+    result = storable(value)
     assert set(result) == {"b", "d", "g", "h", "i"}
     assert result["g"].shape == (0,)  # hidden=() is a setting
     assert isinstance(result["b"], np.ndarray) and result["b"].tolist() == [1, 2]
@@ -569,8 +556,8 @@ def test_what_can_be_stored():
 
 
 def test_lists_of_several_kinds_are_stored_as_json(blobs, tmp_path):
-    blobs.uns["a"] = _anndata.storable({"use_rep": ["layers", None], "nested": ("y", ["1", "2"]), "mixed": ["x", 1]})
+    blobs.uns["a"] = storable({"use_rep": ["layers", None], "nested": ("y", ["1", "2"]), "mixed": ["x", 1]})
     blobs.write_h5ad(tmp_path / "a.h5ad")
     again = ad.read_h5ad(tmp_path / "a.h5ad").uns["a"]
     assert again == {"use_rep": '["layers", null]', "nested": '["y", ["1", "2"]]', "mixed": '["x", 1]'}
-    assert _anndata.graph_source(blobs, again) == Source("X")
+    assert graph_source(blobs, again) == Source("X")

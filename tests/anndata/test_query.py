@@ -14,8 +14,8 @@ from sklearn.metrics import roc_auc_score
 
 import scvcc
 from scvcc import VCC
-from scvcc._anndata import inputs as _anndata
-from scvcc._anndata import query as _query
+from scvcc._anndata.projection import describe
+from scvcc._anndata.representation import Representation, Source
 
 QUICK = {"n_clusters": 4, "hidden": (16,), "epochs": 0, "progress": False}
 N, P = 240, 60
@@ -142,15 +142,10 @@ def test_both_limits_count(query, file):
     assert 0.2 < doubtful.mean() < 0.6
 
 
-def test_models_without_a_sample(query, file, untouched):
-    old = VCC.load(file)
-    old.sample_ = None  # as of format 1
-    with untouched(query), pytest.raises(ValueError, match="max_novelty needs a reference saved by this version"):
-        scvcc.tl.map_query(query, old, max_novelty=0.9)
-    query.obs["vcc_novelty"], query.obs["vcc_confidence"] = 0.5, 0.5
-    scvcc.tl.map_query(query, old)
-    assert "vcc_novelty" not in query.obs  # not one from before
-    np.testing.assert_array_equal(query.obsm["X_vcc"], scvcc.tl.map_query(query, file, copy=True).obsm["X_vcc"])
+def test_a_column_of_the_user_stays(query, file, untouched):
+    query.obs["vcc_novelty"] = 0.5
+    with untouched(query), pytest.raises(ValueError, match=r"would overwrite adata.obs\['vcc_novelty'\]"):
+        scvcc.tl.map_query(query, file)
 
 
 def test_copy_leaves_the_original(query, file, untouched):
@@ -160,20 +155,20 @@ def test_copy_leaves_the_original(query, file, untouched):
 
 def test_an_own_result_is_replaced(reference, file):
     other = reference[:100].copy()
-    assert "vcc_boundary" in other.obs
+    other.obs["vcc_boundary"] = 1.0  # the user's own
     scvcc.tl.map_query(other, file)
-    assert "vcc_boundary" not in other.obs and "history" not in other.uns["vcc"]
+    assert "vcc_boundary" in other.obs and "history" not in other.uns["vcc"]
 
 
 @pytest.mark.filterwarnings("ignore::anndata.ImplicitModificationWarning")
 def test_an_own_result_is_replaced_on_a_view(reference, file):
-    reference.uns["vcc_stability"] = {"runs": np.ones(3)}
+    scvcc.tl.stability(reference, 1, progress=False)
     other = reference[:100]
     model = VCC.load(file)
     model.extra_["colors"] = []
     scvcc.tl.map_query(other, model, max_novelty=0.9)
     assert not {"vcc_stability", "vcc_colors"} & set(other.uns)
-    assert "vcc_boundary" not in other.obs and "history" not in other.uns["vcc"]
+    assert "vcc_stability" not in other.obs and "history" not in other.uns["vcc"]
 
 
 def test_columns_of_others_are_not_overwritten(query, file, untouched):
@@ -215,7 +210,7 @@ def test_a_cell_alone_and_blocks(query, file, monkeypatch):
     single = query[7].copy()
     scvcc.tl.map_query(single, file)
     np.testing.assert_allclose(single.obsm["X_vcc"], whole.obsm["X_vcc"][7:8], rtol=1e-4, atol=1e-4)
-    monkeypatch.setattr(_query, "BLOCK", 100)
+    monkeypatch.setattr("scvcc._anndata.query.BLOCK", 6)  # 96 cells at a time
     scvcc.tl.map_query(query, file)
     np.testing.assert_allclose(query.obsm["X_vcc"], whole.obsm["X_vcc"], rtol=1e-4, atol=1e-4)
 
@@ -375,9 +370,9 @@ def test_reasons_why_a_reference_cannot_project(change):
         scvcc.pp.lsa(reference, n_comps=8, tfidf=True)
         del reference.var["idf"]
         use_rep = "X_lsa"
-    representation = _anndata.Representation(reference.obsm[use_rep], _anndata.Source(use_rep))
+    representation = Representation(reference.obsm[use_rep], Source(use_rep))
     with pytest.warns(UserWarning, match="cannot be used with scvcc.tl.map_query"):
-        about = _query.describe(reference, representation, key="vcc", categories=["0"])
+        about = describe(reference, representation, key="vcc", categories=["0"])
     assert about["kind"] == "unknown"
     part = {"rescaled": "changed since", "without loadings": "varm['PCs']", "foreign": "varm['X_scVI']"}
     assert part.get(change, "run scvcc.pp.lsa") in about["reason"]

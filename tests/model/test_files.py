@@ -17,9 +17,9 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 
 from scvcc import VCC
-from scvcc._model import files as _persist
+from scvcc._model import files as _files
 
-GOLDEN, GOLDEN_2 = (Path(__file__).parent / "data" / f"model_v{n}.safetensors" for n in (1, 2))
+GOLDEN = Path(__file__).parent / "data" / "model.safetensors"
 X = make_blobs(60, n_features=5, centers=3, random_state=0)[0].astype(np.float32)
 NEW = make_blobs(700, n_features=5, centers=3, random_state=1)[0].astype(np.float32)
 
@@ -109,25 +109,15 @@ def test_settings_of_the_machine_stay_behind(model, tmp_path):
     assert (loaded.n_jobs, loaded.progress, loaded.device) == (None, False, "auto")
 
 
-def test_a_model_of_format_1_cannot_tell_novelty_but_can_be_saved_again(tmp_path):
+def test_golden_file():
     model = VCC.load(GOLDEN)
-    with pytest.raises(ValueError, match="saved by an earlier version of scvcc.*fit and save it again"):
-        model.novelty(model.extra_["rows"])
-    model.save(tmp_path / "m")
-    again = VCC.load(tmp_path / "m")
-    assert again.sample_ is None
-    assert_same(model, again)
-
-
-def test_golden_file_of_format_2():
-    model = VCC.load(GOLDEN_2)
     stored = model.extra_
     assert model.get_params()["min_cluster_size"] == 7
     np.testing.assert_allclose(model.transform(stored["rows"]), stored["map"], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(model.predict(stored["rows"]), stored["labels"])
     np.testing.assert_allclose(model.predict_proba(stored["rows"]), stored["proba"], atol=1e-4)
     np.testing.assert_allclose(model.novelty(stored["rows"]), stored["novelty"], atol=1 / 50)
-    assert stored["note"] == "format 2"
+    assert stored["note"] == "golden"
 
 
 def test_sample_that_lies(file):
@@ -141,17 +131,6 @@ def test_sample_that_lies(file):
     assert_refused(file, signed({**header, **short}, data, meta))
 
 
-def test_golden_file_of_format_1():
-    model = VCC.load(GOLDEN)
-    stored = model.extra_
-    assert model.get_params()["hidden"] == (6, 4)
-    np.testing.assert_allclose(model.transform(stored["rows"]), stored["map"], rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(model.predict(stored["rows"]), stored["labels"])
-    np.testing.assert_allclose(model.predict_proba(stored["rows"]), stored["proba"], atol=1e-4)
-    assert stored["names"].tolist() == ["first", "zweite", "troisième"]
-    assert stored["note"] == "format 1"
-
-
 def test_what_cannot_be_saved(model, tmp_path):
     path = tmp_path / "m"
     with pytest.raises(NotFittedError):
@@ -163,7 +142,7 @@ def test_what_cannot_be_saved(model, tmp_path):
     with pytest.raises(ValueError, match="NUL"):
         model.save(path, extra={"a": np.array(["x\0y"], dtype=object)})
     with pytest.raises(ValueError, match="too large"):
-        model.save(path, extra={"a": "x" * _persist.HEADER_LIMIT})
+        model.save(path, extra={"a": "x" * _files.HEADER_LIMIT})
     with pytest.raises(FileNotFoundError):
         model.save(tmp_path / "nowhere" / "m")
     assert not list(tmp_path.iterdir())
@@ -252,7 +231,7 @@ def signed(header, data, meta):
     digest = hashlib.sha256((text := meta if isinstance(meta, str) else json.dumps(meta)).encode())
     for name in sorted(set(header) - {"__metadata__"}):
         entry = header[name]
-        digest.update(json.dumps([name, _persist.DTYPES[entry["dtype"]], entry["shape"]]).encode())
+        digest.update(json.dumps([name, _files.DTYPES[entry["dtype"]], entry["shape"]]).encode())
         digest.update(data[slice(*entry["data_offsets"])])
     return join({**header, "__metadata__": {"scvcc": text, "sha256": digest.hexdigest()}}, data)
 
@@ -290,9 +269,9 @@ def test_other_files(tmp_path, raw):
 
 
 def test_sizes_are_checked_before_anything_is_read(tmp_path, monkeypatch):
-    path, limit = tmp_path / "m", _persist.HEADER_LIMIT
+    path, limit = tmp_path / "m", _files.HEADER_LIMIT
     assert_refused(path, (limit + 1).to_bytes(8, "little") + b" " * 2 * limit, "no model file")
-    monkeypatch.setattr(_persist, "FILE_LIMIT", 1000)
+    monkeypatch.setattr(_files, "FILE_LIMIT", 1000)
     assert_refused(path, (500).to_bytes(8, "little") + b" " * 1000, "no model file")
 
 
@@ -351,7 +330,17 @@ def test_metadata_that_lies(file, change):
 
 
 @pytest.mark.parametrize(
-    "name", ["embedding", "labels", "centers", "encoder.head.weight", "encoder.scale", *_persist.SAMPLE]
+    "name",
+    [
+        "embedding",
+        "labels",
+        "centers",
+        "encoder.head.weight",
+        "encoder.scale",
+        "sample.rows",
+        "sample.distances",
+        "sample.projection",
+    ],
 )
 def test_arrays_that_lie(file, name):
     header, data = split(file.read_bytes())

@@ -16,7 +16,7 @@ from sklearn.neighbors import kneighbors_graph
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from scvcc import VCC
-from scvcc._clusters import novelty as _novelty
+from scvcc._model import rows as _rows
 from scvcc._model import vcc as _estimator
 from scvcc._training import coordinates as _coordinates
 from scvcc._training import encoder as _encoder
@@ -147,7 +147,6 @@ def test_sparse_input_is_never_dense_as_a_whole(monkeypatch):
 
     monkeypatch.setattr(sp.csr_matrix, "toarray", watched)
     monkeypatch.setattr(_encoder, "BLOCK", 128)
-    monkeypatch.setattr(_novelty, "BLOCK", 128)
     VCC(3, batch_size=64, n_pcs=10, **SMALL).fit(X)
     assert largest  # the sparse branch ran
     assert sum(rows == 64 for rows in largest) > 50
@@ -395,8 +394,7 @@ def stored_kinds(X, folder):
 
 def test_rows_in_files_give_the_same_bits(data, tmp_path, monkeypatch):
     monkeypatch.setattr(_encoder, "BLOCK", 64)
-    monkeypatch.setattr(_encoder, "BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(_novelty, "BLOCK", 64)
+    monkeypatch.setattr(_rows, "_rows_at_a_time", lambda X: 64)
     monkeypatch.setattr(_train, "ENCODER_STEPS", 20)
     X = np.round(np.abs(data[0])).astype(np.uint8)  # whole numbers: no kind rounds
     kinds = stored_kinds(X, tmp_path)
@@ -424,7 +422,7 @@ def large(tmp_path_factory):
 @pytest.mark.parametrize("method", ["transform", "predict", "predict_proba", "novelty"])
 @pytest.mark.parametrize("kind", ["csr", "memmap", "h5py", "backed"])
 def test_memory_grows_by_no_more_than_the_output(large, monkeypatch, kind, method):
-    monkeypatch.setattr(_encoder, "BLOCK_NUMBERS", 1)  # 512 rows at a time
+    monkeypatch.setattr(_rows, "_rows_at_a_time", lambda X: 512)  # 512 rows at a time
     model, many, few = large
     beyond = {}
     for part in (many[kind], few[kind]):

@@ -1,0 +1,111 @@
+"""Matrices of an AnnData, read without changing it: X, layers and their values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from anndata import AnnData
+
+from scvcc._anndata.messages import listed
+from scvcc._model.checks import warn
+
+if TYPE_CHECKING:
+    from scvcc._training.graph import Matrix
+
+
+def check_adata(adata: AnnData, *, copy: bool = False) -> None:
+    """Refuse what cannot be written to, before anything is computed."""
+    if not isinstance(adata, AnnData):
+        raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}: for a matrix use scvcc.VCC.")
+    if adata.isbacked and copy:
+        raise ValueError("copy=True does not work with a backed adata: load it with adata.to_memory() first.")
+    if adata.isbacked and adata.is_view:
+        raise ValueError(
+            "adata is a part of a backed AnnData, which cannot be written to: load it with adata.to_memory() first."
+        )
+
+
+def check_layer(adata: AnnData, layer: str | None) -> None:
+    """Refuse a layer that is missing."""
+    if layer is not None and layer not in adata.layers:
+        raise ValueError(f"layer={layer!r} is not in adata.layers, which has {listed(adata.layers)}.")
+
+
+def name_of(layer: str | None) -> str:
+    """How messages name X or a layer."""
+    return "adata.X" if layer is None else f"adata.layers[{layer!r}]"
+
+
+def variables(adata: AnnData, layer: str | None = None, *, instead: str = "") -> Matrix:
+    """X or a layer as a numeric matrix in memory; sparse stays sparse.
+
+    `instead` says what else the user can do where X is not in memory.
+    """
+    if layer is None and adata.isbacked:
+        raise ValueError(
+            "adata is backed, and adata.X would have to be read from its file: load it with adata.to_memory() "
+            f"first{instead}."
+        )
+    check_layer(adata, layer)
+    X = adata.X if layer is None else adata.layers[layer]
+    if X is None:
+        raise ValueError(f"adata.X is empty (None): set it first{instead}.")
+    X = as_matrix(X, name_of(layer))
+    if 0 in X.shape:
+        raise ValueError(f"{name_of(layer)} has shape {X.shape}: there is nothing to cluster.")
+    return X
+
+
+def as_matrix(values: Any, name: str) -> Matrix:
+    """Real-valued matrix of at least single precision; no copy where the values already are."""
+    if isinstance(values, pd.DataFrame):
+        values = values.to_numpy()
+    if not sp.issparse(values):
+        if not isinstance(values, np.ndarray):
+            raise TypeError(
+                f"{name} is a {type(values).__module__}.{type(values).__name__}: "
+                "convert it to a numpy array or a scipy sparse matrix first."
+            )
+        values = np.asarray(values)
+    if values.ndim != 2:
+        raise ValueError(f"{name} has {values.ndim} dimension(s): a matrix with one row per cell is needed.")
+    if values.dtype.kind not in "biuf":
+        raise TypeError(
+            f"{name} has dtype {values.dtype}: convert it to numbers, for instance with .astype('float32')."
+        )
+    return values if values.dtype.kind == "f" and values.dtype.itemsize >= 4 else values.astype(np.float32)
+
+
+def stored_values(X: Matrix) -> np.ndarray:
+    """The entries of a dense, or the stored entries of a sparse matrix."""
+    return np.asarray(X.data) if sp.issparse(X) else np.asarray(X)
+
+
+def has_negative(X: Matrix) -> bool:
+    """Whether any entry is below zero."""
+    return bool(stored_values(X).min(initial=0) < 0)
+
+
+def finite(X: Matrix, name: str) -> Matrix:
+    """`X`, or an error that counts NaN and infinite values."""
+    values = stored_values(X)
+    # a finite sum needs no second look; an infinite one may be an overflow
+    if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():
+        count = int(np.size(values) - np.isfinite(values).sum())
+        raise ValueError(f"{name} has {count} NaN or infinite values: remove or impute them first.")
+    return X
+
+
+def warn_if_counts(X: Matrix, name: str, *, looked_at: int = 100_000, categories: int = 10) -> None:
+    """Warn where the matrix holds whole numbers only, as raw counts do; up to 10 they may as well be categories."""
+    values = stored_values(X)
+    values = values[:: max(1, values.size // looked_at)].ravel()
+    if values.size == 0 or values.min() < 0 or values.max() <= categories or np.any(values != np.rint(values)):
+        return
+    warn(
+        f"{name} looks like raw counts (whole numbers up to {values.max():.0f}). Usual preparation for cells: "
+        "sc.pp.normalize_total, sc.pp.log1p, sc.pp.highly_variable_genes, sc.pp.pca; for documents: scvcc.pp.lsa."
+    )

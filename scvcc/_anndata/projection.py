@@ -1,0 +1,132 @@
+"""How cells get from their variables to the representation that a model was trained on, so that new cells can follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import normalize as unit_rows
+
+from scvcc._anndata.matrices import has_negative, name_of, variables
+from scvcc._anndata.representation import params_of
+from scvcc._model.checks import warn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anndata import AnnData
+
+    from scvcc._anndata.representation import Representation
+    from scvcc._training.graph import Matrix
+
+
+def describe(adata: AnnData, representation: Representation, *, key: str, categories: list[str]) -> dict[str, Any]:
+    """What `map_query` needs besides the model: names of variables, projection, categories and colors.
+
+    Where the projection cannot be found, the reason takes its place.
+    """
+    try:
+        projection = _projection(adata, representation)
+    except ValueError as error:
+        projection = {"kind": "unknown", "reason": str(error)}
+        warn(f"The saved model cannot be used with scvcc.tl.map_query. {error}")
+    colors = adata.uns.get(f"{key}_colors")
+    known = key not in adata.obs or list(map(str, adata.obs[key].astype("category").cat.categories)) == categories
+    kept = list(map(str, colors)) if colors is not None and known and len(colors) >= len(categories) else []
+    source = representation.source.name
+    return {**projection, "use_rep": source, "categories": categories, "colors": kept[: len(categories)]}
+
+
+def _projection(adata: AnnData, representation: Representation) -> dict[str, Any]:
+    source = representation.source
+    names = adata.var_names.to_numpy().astype(object)
+    if source.name == "X":
+        return {"kind": "X", "layer": source.layer, "var_names": names, "negative": has_negative(representation.X)}
+    usual = {"X_pca": ("PCs", "pca"), "X_lsa": ("LSA", "lsa")}  # in varm and uns; any other name stands for itself
+    varm_key, uns_key = usual.get(source.name, (source.name, source.name))
+    stored = {slot: {**getattr(adata, slot), **representation.additions.get(slot, {})} for slot in ("varm", "uns")}
+    if varm_key not in stored["varm"]:
+        raise ValueError(
+            f"It was trained on {source}, and adata.varm[{varm_key!r}] does not say how to compute that for other "
+            "cells: run sc.pp.pca or scvcc.pp.lsa and use their result, or use_rep='X'."
+        )
+    params = params_of(stored["uns"].get(uns_key))
+    layer = params.get("layer")
+    X = variables(adata, layer)
+    loadings = np.nan_to_num(np.asarray(stored["varm"][varm_key], dtype=np.float64)[:, : representation.X.shape[1]])
+    used = np.flatnonzero(loadings.any(axis=1))
+    X, projection = X[:, used], {"layer": layer, "var_names": names[used], "components": loadings[used]}
+    if "tfidf" in params:
+        projection |= {"kind": "lsa", "normalize": bool(params["normalize"]), "negative": False}
+        if params["tfidf"]:
+            projection["idf"] = _term_weights(adata, lsa_keys(source.name)[1])[used]
+    else:
+        # the PCA may be of more cells than are left, and so centered elsewhere: `shift` is where these cells' mean goes
+        mean, shift = (np.asarray(M.mean(axis=0, dtype=np.float64)).ravel() for M in (X, representation.X))
+        projection |= {"kind": "pca", "mean": mean, "shift": shift, "negative": has_negative(X)}
+    _check_reproduced(X, projection, representation, varm_key)
+    return projection
+
+
+def lsa_keys(key_added: str) -> tuple[str, str, str]:
+    """Where components, term weights and parameters of an LSA go, in varm, var and uns; the way of `sc.pp.pca`."""
+    return ("LSA", "idf", "lsa") if key_added == "X_lsa" else (key_added, f"{key_added}_idf", key_added)
+
+
+def _term_weights(adata: AnnData, column: str) -> np.ndarray:
+    if column not in adata.var:
+        raise ValueError(f"adata.var[{column!r}], the weights of the terms, is missing from adata: run scvcc.pp.lsa.")
+    return adata.var[column].to_numpy(np.float64)
+
+
+def _check_reproduced(
+    X: Matrix, projection: Mapping[str, Any], representation: Representation, varm_key: str, tolerance: float = 1e-3
+) -> None:
+    """Compare 1,000 rows with the stored representation: the matrix may have changed since, or have been corrected."""
+    rows = np.unique(np.linspace(0, X.shape[0] - 1, 1_000).astype(int))
+    Z = dense(representation.X[rows])
+    error = np.linalg.norm(project(projection, X[rows]) - Z)
+    if not error <= tolerance * np.linalg.norm(Z):
+        raise ValueError(
+            f"Projecting {name_of(projection['layer'])} with adata.varm[{varm_key!r}] does not give "
+            f"{representation.source}: the matrix has changed since, or the result was corrected. Compute it again from "
+            "the matrix that new cells will have."
+        )
+
+
+def project(
+    about: Mapping[str, Any], X: Matrix, present: np.ndarray | slice = slice(None), fill: np.ndarray | None = None
+) -> Matrix:
+    """Apply the reference's projection to the variables that are present; the others are at their mean."""
+    if about["kind"] == "lsa":
+        idf = about.get("idf")
+        idf = None if idf is None else idf[present].astype(np.float32)
+        components = about["components"][present].astype(np.float32)
+        return project_documents(X, idf, components, normalize=about["normalize"])
+    if about["kind"] == "pca":
+        components = about["components"][present]
+        return np.asarray(X @ components - (about["mean"][present] @ components - about["shift"]), dtype=np.float32)
+    if fill is None or X.shape[1] == len(fill):
+        return X
+    full = np.tile(fill, (X.shape[0], 1))
+    full[:, present] = dense(X)
+    return full
+
+
+def project_documents(X: Matrix, idf: np.ndarray | None, components: np.ndarray, *, normalize: bool) -> np.ndarray:
+    """Project documents onto LSA components; `idf` is None where `X` is weighted already."""
+    Z = np.asarray(weighted_terms(X, idf) @ components, dtype=np.float32)
+    return unit_rows(Z) if normalize else Z
+
+
+def weighted_terms(X: Matrix, idf: np.ndarray | None) -> Matrix:
+    """Apply the weights of the terms and scale each document to length 1; None leaves `X` as it is."""
+    if idf is None:
+        return X
+    return unit_rows(X @ sp.diags(idf) if sp.issparse(X) else X * idf, copy=False)
+
+
+def dense(X: Matrix) -> np.ndarray:
+    """`X` as an array."""
+    return X.toarray() if isinstance(X, sp.spmatrix | sp.sparray) else np.asarray(X)

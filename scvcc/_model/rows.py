@@ -1,0 +1,91 @@
+"""Rows of a matrix in blocks, checked as they are read; the matrix may be on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_array, validate_data
+
+from scvcc._training.encoder import BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scvcc._training.graph import Matrix
+
+
+def in_memory(X: Any) -> bool:
+    """Whether `X` is an array, a memory-mapped one included, or a sparse matrix."""
+    return isinstance(X, np.ndarray) or sp.issparse(X)
+
+
+def has_row_blocks(X: Any) -> bool:
+    """Whether a block of the rows of `X` can be had without reading or converting all of it.
+
+    Apart from numeric arrays and CSR matrices, these are matrices on disk that can be sliced: data sets of h5py and zarr,
+    the sparse ones of a backed AnnData.
+    """
+    if sp.issparse(X):
+        return X.format == "csr"
+    if not all(hasattr(X, name) for name in ("shape", "dtype", "__getitem__")) or hasattr(X, "iloc"):
+        return False
+    return len(X.shape) == 2 and getattr(X.dtype, "kind", None) in ("b", "i", "u", "f")
+
+
+def over_blocks(function: Callable[[Matrix], np.ndarray], X: Matrix) -> np.ndarray:
+    """What `function` gives for blocks of rows, put together; only one block is in memory at a time."""
+    whole: np.ndarray | None = None
+    for rows in gen_batches(X.shape[0], _rows_at_a_time(X)):
+        part = function(X[rows])
+        if whole is None:
+            whole = np.empty((X.shape[0], *part.shape[1:]), part.dtype)
+        whole[rows] = part
+    return np.empty(0) if whole is None else whole
+
+
+def _rows_at_a_time(X: Matrix, numbers: int = 2**22) -> int:
+    """About 4 million entries; a multiple of the encoder's block, so that blocks do not show in the result."""
+    return BLOCK * int(np.clip(numbers // (BLOCK * X.shape[1]), 1, 64))
+
+
+def take_rows(X: Matrix, rows: np.ndarray) -> Matrix:
+    """The rows of ascending numbers `rows`; a matrix on disk is read from its first row to its last, in blocks."""
+    if in_memory(X):
+        return X[rows]
+    size = _rows_at_a_time(X)
+    starts = np.arange(0, X.shape[0], size)
+    chosen = np.split(rows, np.searchsorted(rows, starts[1:]))
+    parts = [X[start : start + size][part - start] for start, part in zip(starts, chosen, strict=True) if len(part)]
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+
+
+def readable(estimator: Any, X: Matrix, *, reset: bool) -> Matrix:
+    """`X` with its features checked; where its rows can be read in blocks, values are checked as they are read."""
+    least = 2 if reset else 1
+    if not has_row_blocks(X) or X.shape[0] < least or X.shape[1] == 0:
+        # Python floats are float64
+        dtype = np.float64 if isinstance(X, list | tuple) else [np.float32, np.float64]
+        sparse: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True}
+        return validate_data(estimator, X, reset=reset, ensure_min_samples=least, dtype=dtype, **sparse)
+    if (kind := getattr(X, "format", "csr")) != "csr":
+        raise ValueError(
+            f"X is on disk as {kind.upper()}, by columns, so that no part of its rows can be read alone: "
+            "load it into memory, or store it as CSR."
+        )
+    return validate_data(estimator, X, reset=reset, skip_check_array=True)
+
+
+def checked(X: Matrix) -> Matrix:
+    """`X` as float32 or float64, finite, dense or CSR; float64 is narrowed by the encoder, batch by batch."""
+    dtypes = [np.float32, np.float64]
+    return check_array(X, estimator="VCC", input_name="X", accept_sparse="csr", accept_large_sparse=True, dtype=dtypes)
+
+
+def values(X: Matrix, rows: np.ndarray | None) -> Matrix:
+    """The chosen rows (None: all) in memory, checked."""
+    if rows is not None:
+        return checked(take_rows(X, rows))
+    return checked(X if in_memory(X) else X[:])

@@ -1,4 +1,4 @@
-"""Write the tables and figures of docs/benchmarks from the CSV files: `python -m benchmarks.report`."""
+"""Write the tables, figures and verdict of docs/benchmarks from the CSV files: `python -m benchmarks.report`."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ def pages(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    from . import limits, performance
+    from . import limits, performance, verdict
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
@@ -380,6 +380,8 @@ def main() -> None:
     for figure in DOCS.glob("*.png"):
         if not any(f"({figure.name})" in text for text in texts.values()):
             figure.unlink()
+    if (args.results / "newcells.csv").exists():
+        verdict.write(read_runs(args.results / "runs.csv"), pd.read_csv(args.results / "newcells.csv"))
 
 
 if __name__ == "__main__":

@@ -70,12 +70,12 @@ def page(path: Path) -> str:
         lines.append([SETS[name].title, f"{row.purity:.3f}", *nmis, *pairs])
     header = ("set", "purity", "truth that follows the graph", "best candidate", "chosen", "modularity", "separation")
     text = (
-        f"Means over {rows.groupby('set').seed.nunique().min()} seeds, K given. *Purity*: share of graph neighbors of the "
-        "same true class. *Truth that follows the graph*: NMI with the true classes of what becomes of them when single "
-        "points move to where modularity gains: what this graph says, at best. *Best candidate*: the highest NMI among "
-        "the candidate partitions, picked by the labels; *chosen*: the one that the rule picks without them. *Modularity* "
-        "and *separation*: two of the three judges, on the true classes / on the chosen partition. Where the second number "
-        "is the larger one, no better search would find the truth by that judge.\n\n"
+        f"Means over {rows.groupby('set').seed.nunique().min()} seeds, K given. *Purity*: share of graph neighbors with "
+        "the same true class. *Truth that follows the graph*: start from the true classes and let single points move "
+        "wherever modularity gains; the NMI of the outcome with the true classes is the best that this graph allows. *Best "
+        "candidate*: the highest NMI among the candidate partitions, picked by the labels; *chosen*: the one that the rule "
+        "picks without labels. *Modularity* and *separation*: two of the three judges, on the true classes / on the chosen "
+        "partition. If the second number is larger, no better search would find the truth by that judge.\n\n"
     )
     return f"## What limits the labels\n\n{text}{markdown(header, lines)}"
 

@@ -48,9 +48,9 @@ def speed_page(rows: pd.DataFrame) -> str:
         lines.append([TITLES[row.case], method, f"{row.seconds:.2f}", mb, nmi, ratio, goal])
     repeats = latest(rows).groupby(["case", "method"])["repeat"].nunique()
     text = (
-        f"Medians of {repeats.min()} to {repeats.max()} measurements; the contestants took turns. *Ratio* is our time over "
-        "theirs. *MB* is the peak beyond libraries and data. Cells of the sets from 25,000 on are simulated: points drawn "
-        f"between neighbors of the ifnb set. {circumstances(rows)}\n\n"
+        f"Medians of {repeats.min()} to {repeats.max()} measurements; the methods took turns. *Ratio* is the time of "
+        "VCC over the other's. *MB* is the peak beyond libraries and data. Sets of 25,000 and more cells are simulated: points "
+        f"drawn between neighbors of the ifnb set. {circumstances(rows)}\n\n"
     )
     header = ("work", "method", "seconds", "MB", "NMI", "ratio", "goal")
     goals = [
@@ -133,10 +133,10 @@ def sketch_page(rows: pd.DataFrame) -> str:
         lines.append([title, trained, str(group.seed.nunique()), *scores, *rare])
     header = ("set", "trained on", "seeds", "ACC", "NMI", "rare rows trained on", "rare: F1", "rare: together")
     text = (
-        "Scored on all rows, K given. *random* draws all rows alike; *spread* is what `max_train_cells` does. In the set "
-        "*rare* one digit of MNIST (0, 1, 4 by seed) is cut down to 0.3 % of the rows. By seed: "
-        "F1 of the cluster that matches it best, and how much it is kept *together*, the share of the 10 nearest rows on the "
-        "map that are of that class too.\n\n"
+        "Scored on all rows, K given. *random* draws all rows with equal chance; *spread* is what `max_train_cells` does. In "
+        "the set *rare*, one digit of MNIST (0, 1 or 4, by seed) is cut down to 0.3 % of the rows. The last two columns are "
+        "by seed: F1 of the cluster that matches this digit best, and how well the digit is kept *together* (the share of "
+        "the 10 nearest rows on the map that are of this digit too).\n\n"
     )
     return f"## Training on a sketch\n\n{text}{markdown(header, lines)}\n{circumstances(rows)}\n"
 

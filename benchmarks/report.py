@@ -1,4 +1,4 @@
-"""Write the tables and figures of docs/benchmarks from the CSV files: `python -m benchmarks.report`."""
+"""Write the tables, figures and verdict of docs/benchmarks from the CSV files: `python -m benchmarks.report`."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ NOTES = {
     "table2": "The letter after a set says what its labels are: A independent of the counts, B the authors' annotation, C "
     "the output of a clustering, with which agreement is partly circular.",
     "table3": "TF-IDF of 2,000 stems, rows of unit length, 70 neighbors.",
-    "new_cells": "VCC is fitted on a part of the rows with K given; its clusters are carried to the others by its own "
-    "`predict`, by the majority of their 15 nearest fitted rows in PCA space, and by `scanpy.tl.ingest` on the same "
-    "components. All three carry the same labels, so that only the way they are carried differs. *ACC* and *NMI* are "
-    "against the true classes of the new rows; *named* is the share of rows whose cluster, named after the most frequent "
-    "class of its fitted rows, names them right. Genes, scaling and components are learnt from the fitted rows alone.",
-    "time": "Processor seconds to label 100,000 new cells (50 components, one thread, medians of three runs), on fitted cells of IFN-β "
-    "PBMC, with everything that can be prepared on the reference prepared.",
-    "reliability": "Rows that were not fitted, of random halves, by confidence in ten bins. The area of a dot grows with "
-    "the number of rows. A row is named right if the most frequent class of its cluster's fitted rows is its own, so "
-    "impure clusters count as errors of the confidence too.",
-    "unseen": "One type at a time is left out of the fitted half. AUROC of telling its cells from new cells of the other "
-    "types: mean over types, and range. 0.5 is chance. *Distance in PCA space* is the mean distance to the 15 nearest of "
-    "all fitted cells. Types with fewer than 20 cells are not left out. Some types are subtypes of one another, and no "
-    "measure can call them unknown.",
+    "new_cells": "VCC is fitted on a part of the rows, with K given. Its clusters are then passed on to the other rows in "
+    "three ways: by its own `predict`, by the majority of their 15 nearest fitted rows in PCA space, and by "
+    "`scanpy.tl.ingest` on the same components. The labels passed on are the same; only the way differs. *ACC* and *NMI* "
+    "are against the true classes of the new rows. For *named*, each cluster is named after the most frequent class of "
+    "its fitted rows; it is the share of rows whose cluster has the right name. Genes, scaling and components are learnt "
+    "from the fitted rows alone.",
+    "time": "Processor seconds to label 100,000 new cells (50 components, one thread, medians of three runs), with the "
+    "cells of IFN-β PBMC as the reference. What depends on the reference alone was prepared before.",
+    "reliability": "The halves that were not fitted, in ten bins of confidence. The area of a dot grows with the number of "
+    "rows. A row is named right if its class is the most frequent one among the fitted rows of its cluster, so impure "
+    "clusters count as errors of the confidence too.",
+    "unseen": "One type at a time is left out of the fitted half. The table shows the AUROC for separating its cells from "
+    "new cells of the other types: mean over types, and range; 0.5 is chance. *Distance in PCA space* is the mean distance "
+    "to the 15 nearest of all fitted cells. Types with fewer than 20 cells are not left out. Some types are subtypes of "
+    "others, and no measure can recognize these as unknown.",
     "unknown_k": "VCC with `n_clusters=None`, Leiden at resolution 1, on the same graph. *Off by* is the mean over seeds of "
     "|found − true|.",
 }
@@ -282,7 +283,7 @@ def conditions_page(runs: pd.DataFrame, folder: Path) -> str:
     hours = runs.cpu_seconds.groupby(runs.method == "vcc").sum() / 3600
     lines = [
         f"## Conditions\n\nProcessor time of all measurements: {hours.get(True, 0):.1f} h for VCC, {hours.get(False, 0):.1f} h "
-        "for the others. Other work ran on the machine, so only the section on speed supports claims of speed.\n"
+        "for the others. The machine did other work too, so only the page on performance says anything about speed.\n"
     ]
     for column in ("machine", "threads", "versions", "commit"):
         lines.append(f"- {column}: " + " · ".join(rows[column].dropna().astype(str).unique()))
@@ -363,7 +364,7 @@ def pages(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    from . import limits, performance
+    from . import limits, performance, verdict
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
@@ -380,6 +381,8 @@ def main() -> None:
     for figure in DOCS.glob("*.png"):
         if not any(f"({figure.name})" in text for text in texts.values()):
             figure.unlink()
+    if (args.results / "newcells.csv").exists():
+        verdict.write(read_runs(args.results / "runs.csv"), pd.read_csv(args.results / "newcells.csv"))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks import data, limits, methods, one, process, report, run
+from benchmarks import data, limits, methods, one, process, report, run, verdict
 
 
 @pytest.fixture
@@ -174,3 +174,38 @@ def test_published_figures_are_marked_and_in_their_column() -> None:
     scan = {row[0]: row[2:] for row in report.published_rows("simclr", tuple(report.SIMCLR))}
     assert scan["*SCAN-Loss (SimCLR), published*"] == ["0.787 / –", "–", "–"]
     assert scan["*SCAN-Loss (RA), published*"] == ["0.818 / 0.712", "0.422 / 0.441", "0.755 / 0.654"]
+
+
+def test_verdict_is_read_from_the_rows_and_written_between_the_marks(tmp_path) -> None:
+    row = {"status": "ok", "variant": "", "part": "all", "seed": 0, "k_given": 10}
+    runs = [
+        row | {"set": name, "method": method, "k_known": known, "k_found": 10 if known else found, "nmi": nmi}
+        for name, shift in (("usps", 0), ("bbc", 0.1), ("zheng", 0.2))
+        for method, nmi, found in (("vcc", 0.6, 12), ("leiden", 0.5, 17), ("umap_kmeans", 0.4, 0), ("kmeans", 0.3, 0))
+        for known, nmi in ((True, nmi + shift), (False, nmi - 0.1 + shift))
+        if known or found
+    ]
+    carried = {"experiment": "transfer", "split": "half", "status": "ok", "set": "zheng"}
+    new_cells = [carried | {"item": "fit", "method": "predict", "nmi": 0.9}]
+    new_cells += [carried | {"item": "new", "method": name, "nmi": 0.8} for name in report.CARRIERS]
+    runs, new_cells = pd.DataFrame(runs), pd.DataFrame(new_cells)
+
+    unknown, given, new = verdict.sentences(runs, new_cells)
+    assert "(3 sets): VCC 0.60, Leiden 0.50" in unknown
+    assert "off by 2.0 on average; Leiden's is off by 7.0" in unknown
+    assert "VCC 0.80 / 0.70 / 0.60, Leiden 0.70 / 0.60 / 0.50" in given
+    assert "by the trained model 0.80" in new
+
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{verdict.BEGIN}\n- old\n{verdict.END}\nafter\n")
+    verdict.insert(page, ["new"])
+    assert page.read_text() == f"before\n{verdict.BEGIN}\n- new\n{verdict.END}\nafter\n"
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="lacks the marks"):
+        verdict.insert(page, ["new"])
+
+
+@pytest.mark.parametrize("page", verdict.PAGES, ids=lambda page: page.name)
+def test_pages_hold_the_marks_of_the_verdict(page) -> None:
+    text = page.read_text()
+    assert text.count(verdict.BEGIN) == text.count(verdict.END) == 1

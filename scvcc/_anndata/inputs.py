@@ -864,7 +864,7 @@ def stored_run(adata: AnnData, key: str) -> Run:
     column = adata.obs[key].astype("category")
     cells = column.notna().to_numpy()
     if "restrict_to" in params:  # the others carry the labels of another run
-        cells &= np.isfinite(np.asarray(adata.obsm[f"X_{key}"])).all(axis=1)
+        cells = cells & np.isfinite(np.asarray(adata.obsm[f"X_{key}"])).all(axis=1)  # pandas 3 gives read-only arrays
     names = ("use_rep", "n_pcs", "layer", "neighbors_key", "obsp", "n_neighbors", "metric")
     request = {**{name: params.get(name) for name in names}, "own_key": f"{key}_neighbors"}
     return Run(column, cells, params, {**request, "seed": int(params["random_state"])})

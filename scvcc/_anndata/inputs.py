@@ -894,6 +894,6 @@ def warn(message: str) -> None:
 
 
 def _names(keys: Any) -> str:
-    keys = [str(k) for k in keys]
+    keys = [str(k) for k in keys if k is not None]  # anndata 0.13 lists X among the layers, as None
     shown = ", ".join(repr(k) for k in keys[:12])
     return (shown + (", …" if len(keys) > 12 else "")) or "nothing"

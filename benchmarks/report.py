@@ -40,7 +40,7 @@ NOTES = {
     "as a cluster.",
     "table2": "The letter after a set says what its labels are: A independent of the counts, B the authors' annotation, C "
     "the output of a clustering, with which agreement is partly circular.",
-    "features": "The second panel of the paper's table: methods that treat images as images. Where it says *scattering*, "
+    "features": "Beside the bottom panel of the paper's table: methods with convolution, or on image features. Where it says *scattering*, "
     "the input is not pixels but wavelet scattering (Bruna & Mallat 2013; `benchmarks/scattering.py`): two orders of moduli "
     "of fixed filters, two scales, eight directions, 81 small maps an image. Nothing is trained, and no labels and no other "
     "images are used. The paper's features come from a trained network (VGG): its rows are for comparison, not for the same "

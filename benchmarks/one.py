@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from . import scattering
 from .data import Data, load
 from .methods import METHODS, Found, fit_vcc
 from .process import Clock
@@ -23,8 +24,10 @@ def scores(y: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
 
 def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     """Run a job; one row of results for each part of the data that is scored."""
-    variant, folder = job["variant"], Path(job["data"])
+    variant, folder = dict(job["variant"]), Path(job["data"])
     data = load(job["set"], folder)
+    if "scattering" in variant:
+        data = Data(scattering.features(data.X, variant.pop("scattering")), data.y, data.kind)
     k = data.n_classes if job["k_known"] else None
     if variant.get("curve"):
         return [{"part": "all", "k_given": k} | scores(data.y, curve(data, k, job["seed"], Path(job["curve_file"])))]

@@ -10,6 +10,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from scvcc import pl
+from scvcc.pl._columns import GREYS, PALETTE, default_palette
+from scvcc.pl._training import pair_similarities
 
 
 def points(ax):
@@ -70,8 +72,8 @@ def test_the_name_of_a_scattered_category_is_where_most_of_it_is(clustered):
 
 
 def test_right_margin_and_no_legend(clustered):
-    ax = pl.vcc(clustered, legend_loc="right margin", boundary=True, show=False)
-    assert legend_names(ax.get_legend()) == ["0", "1", "2", "3", "boundary"]
+    ax = pl.vcc(clustered, legend_loc="right margin", show=False)
+    assert legend_names(ax.get_legend()) == ["0", "1", "2", "3"]
     assert names(ax) == []
     ax = pl.vcc(clustered, legend_loc="none", show=False)
     assert ax.get_legend() is None and names(ax) == []
@@ -113,27 +115,17 @@ def test_confidence_as_alpha_and_as_color(clustered):
     assert np.array_equal(ax.collections[-1].get_array(), np.sort(clustered.obs["vcc_confidence"]))
 
 
-@pytest.mark.parametrize(("boundary", "expected"), [(True, 12), (0.25, 60)])
-def test_boundary_cells_are_marked(clustered, boundary, expected):
-    ax = pl.vcc(clustered, boundary=boundary, show=False)
-    marked = ax.collections[-1].get_offsets()
-    score = clustered.obs["vcc_boundary"].to_numpy()
-    top = clustered.obsm["X_vcc"][np.argsort(-score)[:expected]]
-    assert len(marked) == expected
-    assert {tuple(np.float32(p)) for p in marked} == {tuple(p) for p in top}
-
-
 def test_colors_are_stored_kept_and_refreshed(clustered):
     clustered.uns["vcc_colors"] = ["#112233", "#223344", "#334455", "#445566"]
     ax = pl.vcc(clustered, show=False)
     assert {to_hex(c) for c in ax.collections[0].get_facecolors()} == set(clustered.uns["vcc_colors"])
     clustered.uns["vcc_colors"] = ["#112233"]  # of a run with fewer clusters
     pl.vcc(clustered, show=False)
-    assert list(clustered.uns["vcc_colors"]) == pl.PALETTE[:4]
+    assert list(clustered.uns["vcc_colors"]) == PALETTE[:4]
     palette = {"0": "red", "1": "blue", "2": "black", "3": "white"}
     ax = pl.vcc(clustered, palette=palette, show=False)
     assert {to_hex(c) for c in ax.collections[0].get_facecolors()} == {to_hex(c) for c in palette.values()}
-    assert list(clustered.uns["vcc_colors"]) == pl.PALETTE[:4]  # a palette is for one plot
+    assert list(clustered.uns["vcc_colors"]) == PALETTE[:4]  # a palette is for one plot
     del clustered.uns["vcc_colors"]
     pl.vcc(clustered, palette=["red", "blue"], show=False)
     assert list(clustered.uns["vcc_colors"]) == ["#ff0000", "#0000ff"] * 2
@@ -143,7 +135,7 @@ def test_missing_values_are_gray(clustered):
     clustered.obs["some"] = clustered.obs["vcc"].where(clustered.obs["vcc"] != "2")
     ax = pl.vcc(clustered, "some", show=False)
     shown = [to_hex(c) for c in ax.collections[0].get_facecolors()]
-    assert shown.count(pl.MISSING_COLOR) == (clustered.obs["vcc"] == "2").sum()
+    assert shown.count(GREYS["NA"]) == (clustered.obs["vcc"] == "2").sum()
     clustered.obs["number"] = np.where(np.arange(240) < 40, np.nan, 1.0)
     assert points(pl.vcc(clustered, "number", show=False)) == [40, 200]
 
@@ -165,7 +157,7 @@ def test_other_dimensions_and_keys(clustered):
     clustered.obsm["X_deep"] = np.arange(720.0).reshape(240, 3)
     clustered.obs["deep"] = clustered.obs["vcc"]
     ax = pl.vcc(clustered, key="deep", dimensions=(2, 0), show=False)
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("DEEP3", "DEEP1")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("deep 3", "deep 1")
     offsets = np.asarray(ax.collections[0].get_offsets())
     assert np.array_equal(np.sort(offsets[:, 0]), clustered.obsm["X_deep"][:, 2])
 
@@ -254,7 +246,7 @@ def test_stages(clustered):
     order = np.random.default_rng(0).permutation(240)
     for ax, name in ((axes[0], "X_vcc_start"), (axes[-1], "X_vcc")):
         assert np.asarray(ax.collections[0].get_offsets()) == pytest.approx(clustered.obsm[name][order])
-    assert legend_names(axes[0].figure.legends[0]) == ["0", "1", "2", "3"]
+    assert legend_names(axes[-1].get_legend()) == ["0", "1", "2", "3"]
 
 
 def test_stages_have_to_be_kept(clustered):
@@ -274,7 +266,7 @@ def test_similarity_of_the_two_nearest_clusters(clustered):
 
 def test_similarities_follow_their_definition(clustered):
     labels = clustered.obs["vcc"].cat.codes.to_numpy()
-    within, _, between = pl._pair_similarities(clustered.X, labels, (0, 1), np.random.default_rng(0))
+    within, _, between = pair_similarities(clustered.X, labels, (0, 1), 0)
     D = np.linalg.norm(clustered.X[:, None] - clustered.X[None], axis=-1)
     scale = D.sum() / (240 * 239)
     expected = np.exp(-D[labels == 0][:, labels == 1] / scale)
@@ -293,7 +285,7 @@ def test_clusters_separate_in_training(clustered):
     labels = clustered.obs["vcc"].cat.codes.to_numpy()
     gap = []
     for space in (clustered.X, clustered.obsm["X_vcc"]):
-        first, second, between = pl._pair_similarities(space, labels, (0, 1), np.random.default_rng(0))
+        first, second, between = pair_similarities(space, labels, (0, 1), 0)
         gap.append(min(first.mean(), second.mean()) - between.mean())
     assert gap[1] > gap[0] > 0
 
@@ -353,15 +345,15 @@ def closest(colors, kind):
 @pytest.mark.parametrize(("kind", "least"), [("normal", 20), ("deutan", 12), ("protan", 12)])
 def test_the_palette_can_be_told_apart(kind, least):
     """The bounds are a little below what the palette reaches; matplotlib's tab20 reaches 17, 3 and 1."""
-    assert closest(pl.PALETTE, kind) > least
-    assert closest([*pl.PALETTE, "white"], kind) > least
+    assert closest(PALETTE, kind) > least
+    assert closest([*PALETTE, "white"], kind) > least
     if kind != "normal":
-        assert closest(pl.PALETTE, kind) > 4 * closest(mpl.colormaps["tab20"].colors, kind)
+        assert closest(PALETTE, kind) > 4 * closest(mpl.colormaps["tab20"].colors, kind)
 
 
 def test_more_categories_than_colors():
-    colors = pl._default_palette(70)
-    assert colors[:24] == pl.PALETTE
+    colors = default_palette(70)
+    assert colors[:24] == PALETTE
     assert len(set(colors)) == 70
 
 
@@ -376,15 +368,14 @@ def test_more_categories_than_colors():
         (lambda a: pl.vcc(a, []), "at least one color"),
         (lambda a: pl.vcc(a, dimensions=(0, 2)), r"dimensions=\(0, 2\), but the map 'vcc' has 2"),
         (lambda a: pl.vcc(a, legend_loc="top"), "legend_loc must be"),
-        (lambda a: pl.vcc(a, boundary=2.0), "boundary must be True, False or a share"),
         (lambda a: pl.vcc(a, palette={"0": "red"}), "palette has no color for '1', '2', '3'"),
         (lambda a: pl.vcc(a, palette=[]), "palette is empty"),
         (lambda a: pl.vcc(a, "gene1", use_raw=True), "use_raw=True, but adata.raw is None"),
         (lambda a: pl.vcc(a, ["vcc", "truth"], ax=plt.figure().add_subplot()), "there are 2 panels to draw"),
-        (lambda a: pl.history(a, key="none"), "no result named 'none'"),
-        (lambda a: pl.stages(a, key="none"), "no result named 'none'"),
+        (lambda a: pl.history(a, key="none"), "adata.uns has no 'none': run scvcc.tl.vcc"),
+        (lambda a: pl.stages(a, key="none"), "adata.uns has no 'none': run scvcc.tl.vcc"),
         (lambda a: pl.similarity(a, key="none"), "run scvcc.tl.vcc"),
-        (lambda a: pl.confusion(a, "none"), "'none' is not a column of adata.obs"),
+        (lambda a: pl.confusion(a, "none"), "adata.obs has no 'none': groupby must name one of its columns"),
         (lambda a: pl.confusion(a, "truth", normalize="all"), "normalize must be"),
     ],
 )
@@ -420,7 +411,11 @@ def without_common_cells(adata):
         (without_places, lambda a: pl.similarity(a, clusters=("3", "0")), "'3' has 0 cells on the map"),
         (without_common_cells, lambda a: pl.confusion(a, "truth"), "No cell has a value in both"),
         (None, lambda a: pl.vcc(a, ["vcc", "truth"], title=["A"]), "title has 1 entries for 2 colors"),
-        (None, lambda a: pl.vcc(a, confidence="size"), "confidence must be 'alpha', 'color' or None, found 'size'"),
+        (
+            None,
+            lambda a: pl.vcc(a, confidence="size"),
+            "confidence must be one of 'alpha', 'color', None, found 'size'",
+        ),
         (None, lambda a: pl.vcc(a, legend_loc="top"), "legend_loc must be"),
     ],
 )
@@ -456,11 +451,12 @@ def test_numbers_of_clusters(clustered):
     axes = pl.n_clusters(clustered, runners_up=1, show=False)
     assert [ax.get_ylabel().split("\n")[0] for ax in axes] == ["score", "weight between", "cells in the"]
     for ax, column in zip(axes, ("score", "cut", "smallest"), strict=True):
-        drawn = {tuple(point) for c in ax.collections[:2] for point in c.get_offsets().tolist()}
+        drawn = set(map(tuple, ax.collections[0].get_offsets().tolist()))
         assert drawn == set(zip(table["n_clusters"], table[column], strict=True))
         assert [line.get_xdata()[0] for line in ax.lines if len(set(line.get_xdata())) == 1] == [3]
-    assert axes[0].collections[2].get_offsets().tolist() == [[3, 0.8]]
-    assert axes[0].collections[3].get_offsets().tolist() == [[4, 0.7]]  # 5 scores higher but has too small a cluster
+        assert [to_hex(c) == to_hex("0.8") for c in ax.collections[0].get_facecolors()] == [False, False, False, True]
+    assert axes[0].collections[1].get_offsets().tolist() == [[3, 0.8]]
+    assert axes[0].collections[2].get_offsets().tolist() == [[4, 0.7]]  # 5 scores higher but has too small a cluster
     assert legend_names(axes[0].get_legend()) == ["suggested: 3", "next best: 4"]
     record["table"] = table.assign(reproducibility=0.5)
     assert len(pl.n_clusters(clustered, return_fig=True).axes) == 4
@@ -469,7 +465,7 @@ def test_numbers_of_clusters(clustered):
 
 
 def test_stability(clustered):
-    with pytest.raises(ValueError, match="no stability of 'vcc': run scvcc.tl.stability"):
+    with pytest.raises(ValueError, match="adata.uns has no 'vcc_stability': run scvcc.tl.stability"):
         pl.stability(clustered)
     runs = np.array([[0.9, 0.2, 0.6, 1.0], [0.8, 0.4, 0.7, np.nan]])
     index = pd.Index(["0", "1", "2", "3"], name="vcc")
@@ -486,6 +482,6 @@ def test_stability(clustered):
     assert rows == ["1  (60)", "2  (50)", "0  (100)", "3  (30)"]  # the steadiest on top
     dots = [c for c in right.collections if len(c.get_offsets())]
     assert [c.get_offsets()[0, 0] for c in dots] == [0.2, 0.6, 0.9, 1.0]
-    colors = dict(zip(index, pl._default_palette(4), strict=True))
+    colors = dict(zip(index, default_palette(4), strict=True))
     assert [to_hex(c.get_facecolor()[0]) for c in dots] == [colors[name] for name in ("1", "2", "0", "3")]
     assert [line.get_xdata()[0] for line in right.lines] == pytest.approx(means[[1, 2, 0, 3]])

@@ -1,7 +1,5 @@
 """What all plots share: panels, cells on a map, legends, and what is handed back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
@@ -13,7 +11,8 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from scvcc.pl._columns import GREYS, Column, check_number
+from scvcc.pl._columns import GREYS, UNASSIGNED, Column
+from scvcc.pl._inputs import check_number
 
 Plot = Any  # Figure | Axes | list[Axes] | None, by `return_fig` and `show`
 
@@ -21,10 +20,8 @@ Plot = Any  # Figure | Axes | list[Axes] | None, by `return_fig` and `show`
 def panels(n: int, size: tuple[float, float], *, ncols: int = 1, ax: Axes | None = None, **layout: Any) -> list[Axes]:
     """Open a figure with `n` panels of a size in inches, or take the caller's axes."""
     check_number("ncols", ncols, 1, Integral)
-    if ax is not None and not isinstance(ax, Axes):
-        raise TypeError(f"ax must be the Axes to draw on, found {type(ax).__name__}.")
-    if ax is not None and n != 1:
-        raise ValueError(f"ax is one set of axes, but there are {n} panels to draw: leave ax out.")
+    if ax is not None and (n != 1 or not isinstance(ax, Axes)):
+        raise ValueError(f"ax must be one Axes for one panel: there are {n} panels to draw, and ax is {ax!r:.60}.")
     if ax is not None:
         return [ax]
     columns, rows = min(n, ncols), -(-n // ncols)
@@ -56,16 +53,17 @@ def draw_map(
     area = float(np.clip(30_000 / max(n_placed, 1), 0.4, 14)) if size is None else size
     style: Any = {"s": area, "linewidths": 0, "rasterized": n_placed > 10_000}  # vector files stay small
     for name, cells in _placed_greys(H, column).items():
-        axis.scatter(*H[cells].T, color=GREYS[name], **style)
+        axis.scatter(H[cells, 0], H[cells, 1], color=GREYS[name], **style)
         front &= ~cells
     order = np.flatnonzero(front)
     if column.colors is None:
         order = order[np.argsort(column.values[order], kind="stable")]  # high values on top
-        points = axis.scatter(*H[order].T, c=column.values[order], **bar, **style)
+        points = axis.scatter(H[order, 0], H[order, 1], c=column.values[order], **bar, **style)
         axis.figure.colorbar(points, ax=axis, shrink=0.6, pad=0.02).outline.set_visible(False)
     else:
         order = np.random.default_rng(0).permutation(order)  # no category hides the others
-        points = axis.scatter(*H[order].T, c=to_rgba_array(list(column.colors.values()))[column.values[order]], **style)
+        rgba = to_rgba_array(list(column.colors.values()))[column.values[order]]
+        points = axis.scatter(H[order, 0], H[order, 1], c=rgba, **style)
     if alpha is not None:
         points.set_alpha(np.clip(np.nan_to_num(alpha[order]), 0.05, 1) ** 2)
     axis.set(title=title, xticks=[], yticks=[])
@@ -86,8 +84,9 @@ def _placed_greys(H: np.ndarray, column: Column) -> dict[str, np.ndarray]:
 
 
 def with_greys(names: Mapping[str, str], H: np.ndarray, column: Column) -> dict[str, str]:
-    """Return names and colors for the legend of a map: those given, and those of cells in grey."""
-    return {**names, **{name: GREYS[name] for name in reversed(_placed_greys(H, column))}} if column.colors else {}
+    """Return names and colors for the legend of a map: the clusters given, then cells in grey if there are any."""
+    clusters = {name: tint for name, tint in names.items() if name != UNASSIGNED}
+    return {**clusters, **{name: GREYS[name] for name in reversed(_placed_greys(H, column))}} if column.colors else {}
 
 
 def settle(axes: list[Axes]) -> None:
@@ -96,15 +95,18 @@ def settle(axes: list[Axes]) -> None:
     if isinstance(fig, Figure) and (engine := fig.get_layout_engine()) is not None:
         engine.execute(fig)
     for axis in axes:
+        axis.autoscale_view()  # an equal aspect only widens limits: start from those of the data
         axis.apply_aspect()
 
 
 def add_legends(axes: list[Axes], entries: list[dict[str, str]], *, ncols: int = 1, ax: Axes | None = None) -> None:
     """Put names and colors on the right of panels; a figure of ours grows by their width, so that panels keep theirs."""
     widths = [_legend(axis, colors) if colors else 0.0 for axis, colors in zip(axes, entries, strict=True)]
-    if ax is None:
-        width = sum(max(widths[column::ncols]) for column in range(min(ncols, len(axes))))
-        axes[0].figure.set_figwidth(axes[0].figure.get_figwidth() + width)
+    fig = axes[0].figure
+    if ax is None and any(widths) and isinstance(fig, Figure):
+        columns = range(min(ncols, len(axes)))
+        fig.set_figwidth(fig.get_figwidth() + sum(max(widths[column::ncols]) for column in columns))
+        settle(axes)
 
 
 def _legend(axis: Axes, colors: Mapping[str, str]) -> float:

@@ -1,7 +1,5 @@
 """Clusters: how many, how stable, what they are made of, and how they match known groups."""
 
-from __future__ import annotations
-
 from numbers import Integral
 from typing import Any, Literal
 
@@ -13,19 +11,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from scvcc import metrics
 from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, name_axes, panels, settle
-from scvcc.pl._columns import (
-    GREYS,
-    PALETTE,
-    UNASSIGNED,
-    Palette,
-    as_categories,
-    check_choice,
-    check_number,
-    read,
-    read_column,
-    read_map,
-    store_colors,
-)
+from scvcc.pl._columns import PALETTE, UNASSIGNED, Palette, as_categories, read_column, store_colors
+from scvcc.pl._inputs import check_choice, check_number, read, read_map
 from scvcc.pl._names import write_names
 
 
@@ -267,13 +254,10 @@ def _pairs(adata: AnnData, argument: str, groups: str, key: str) -> tuple[pd.Ser
 
 
 def _write_cells(axis: Axes, shown: np.ndarray, *, percent: bool) -> None:
-    if max(shown.shape) > 25:
-        return
-    high = shown.max() or 1
-    for (i, j), value in np.ndenumerate(shown):
-        text = f"{100 * value:.0f}" if percent else f"{value:.0f}"
-        if value >= (0.005 if percent else 1):
-            axis.text(j, i, text, ha="center", va="center", fontsize="small", color="w" if value > high / 2 else "0.2")
+    for (i, j), text in np.ndenumerate(np.char.mod("%.0f", 100 * shown if percent else shown)):
+        if text != "0" and max(shown.shape) <= 25:
+            tint = "w" if shown[i, j] > shown.max() / 2 else "0.2"
+            axis.text(j, i, text, ha="center", va="center", fontsize="small", color=tint)
 
 
 def composition(
@@ -325,25 +309,21 @@ def composition(
     """
     known, found, note = _pairs(adata, "by", by, key)
     columns = [read_column(adata, by, palette=palette), read_column(adata, key)]
-    for column in columns:
-        if column.colors is None:
-            raise ValueError(
-                f"adata.obs[{column.name!r}] holds numbers: make them categories with .astype('category') first."
-            )
+    if numbers := [column.name for column in columns if column.colors is None]:
+        raise ValueError(
+            f"adata.obs[{numbers[0]!r}] holds numbers: use .astype('category') if these are names of groups."
+        )
     tables = pd.crosstab(found, known), pd.crosstab(known, found)
-    entries = [
-        {name: {**column.colors, **GREYS}[name] for name in table}
-        for table, column in zip(tables, columns, strict=True)
-    ]
     n_bars = max(tables[0].shape) + 1.5 * normalize
     axes = panels(2, (4.2, 1 + 0.26 * n_bars), ncols=2)
-    for axis, table, colors in zip(axes, tables, entries, strict=True):
-        _draw_bars(axis, table, colors, normalize=normalize)
-        axis.set(title=f"{table.index.name} by {table.columns.name}", ylim=(n_bars - 0.4, -0.6))
+    entries = []
+    for axis, table, column in zip(axes, tables, columns, strict=True):
+        entries.append({name: (column.colors or {})[name] for name in table})
+        _draw_bars(axis, table, entries[-1], normalize=normalize)
+        axis.set(title=f"{table.index.name} by {column.name}", ylim=(n_bars - 0.4, -0.6))
+        store_colors(adata, column)
     axes[0].figure.suptitle(note, fontsize="medium")
     add_legends(axes, entries, ncols=2)
-    for column in columns:
-        store_colors(adata, column)
     return finish(axes, show, return_fig)
 
 

@@ -1,7 +1,5 @@
 """The map of a result."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,7 +8,8 @@ from anndata import AnnData
 from matplotlib.axes import Axes
 
 from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, name_axes, panels, settle, with_greys
-from scvcc.pl._columns import Column, Palette, check_choice, check_number, read, read_column, read_map, store_colors
+from scvcc.pl._columns import Column, Palette, read_column, store_colors
+from scvcc.pl._inputs import check_choice, check_number, read, read_map
 from scvcc.pl._names import write_names
 
 LegendLoc = Literal["on data", "beside", "right margin", "none"]
@@ -101,10 +100,10 @@ def vcc(
     default = f"{key}_confidence" if confidence == "color" else key
     names = [color or default] if color is None or isinstance(color, str) else list(color)
     titles = names if title is None else [title] * len(names) if isinstance(title, str) else list(title)
-    if not names:
-        raise ValueError("color is empty: give at least one color, or leave it out.")
-    if len(titles) != len(names):
-        raise ValueError(f"title has {len(titles)} entries for {len(names)} colors: give one for each, or a string.")
+    if not 0 < len(names) == len(titles):
+        raise ValueError(
+            f"{len(names)} colors and {len(titles)} titles: give at least one color, and a title for each."
+        )
     columns = [read_column(adata, name, layer=layer, use_raw=use_raw, palette=palette) for name in names]
     alpha = None
     if confidence == "alpha":

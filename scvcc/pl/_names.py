@@ -1,14 +1,12 @@
 """Where the names of categories go on a map."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
-from scvcc.pl._columns import Column
+from scvcc.pl._columns import UNASSIGNED, Column
 
 
 def write_names(axis: Axes, H: np.ndarray, column: Column, *, beside: bool) -> dict[str, str]:
@@ -25,24 +23,24 @@ def write_names(axis: Axes, H: np.ndarray, column: Column, *, beside: bool) -> d
     boxes: list[tuple[np.ndarray, np.ndarray]] = []  # middles and half sizes of the names that have a place
     without_room = {}
     for points, name, tint in sorted(groups, key=lambda group: -len(group[0])):
-        if len(points) == 0:
+        if len(points) == 0 or name == UNASSIGNED:
             continue
         points = _densest(_thin(points), square=float(np.ptp(frame, axis=0).min()) / 12)
         center = np.median(points, axis=0)
-        text = axis.annotate(name, axis.transData.inverted().transform(center / scale), **_style())
+        text = axis.annotate(name, tuple(axis.transData.inverted().transform(center / scale)), **_style())
         text.set_in_layout(False)
         half = np.array(text.get_window_extent().size) * scale / 2 + 1
         aside = beside or _covered(points, center, half) > 0.5  # on its cluster it would hide most of it
         tries = center + _offsets(points - center, half, beside=aside)
-        cost = _cost(tries, half, frame, boxes)
-        if aside:
-            cost += [_covered(everyone, place, half) for place in tries]
-        if np.isfinite(cost).any():
-            text.xyann = tries[cost.argmin()] - center
-            boxes.append((tries[cost.argmin()], half))
-        else:
+        tries = tries[_free(tries, half, frame, boxes)]
+        if len(tries) == 0:
             text.remove()
             without_room[name] = tint
+            continue
+        cost = [_covered(everyone, place, half) for place in tries] + 1e-4 * np.arange(len(tries))
+        place = tries[cost.argmin() if aside else 0]
+        text.xyann = place - center
+        boxes.append((place, half))
     return without_room
 
 
@@ -75,15 +73,14 @@ def _offsets(points: np.ndarray, half: np.ndarray, *, beside: bool) -> np.ndarra
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     box = half * np.clip(1.5 * circle, -1, 1)  # so that the near edge of the name, not its middle, is at the place
     if not beside:
-        return np.concatenate([np.zeros((1, 2)), *(box + step * circle for step in (2, 8, 16, 24))])
+        return np.concatenate([np.zeros((1, 2)), *(box + step * circle for step in (2, 8, 14))])
     reach = np.quantile(points @ circle.T, 0.8, axis=0)  # extent of the cluster in each direction
-    return np.concatenate([box + (reach + gap)[:, None] * circle for gap in (3, 8, 16, 28)])
+    return np.concatenate([box + (reach + gap)[:, None] * circle for gap in (3, 8, 16)])
 
 
-def _cost(tries: np.ndarray, half: np.ndarray, frame: np.ndarray, boxes: list) -> np.ndarray:
-    """Return how bad each place is: late ones a little, those that leave the frame more, no use if over another name."""
-    leaves = (tries - half < frame[0] + 4).any(axis=1) | (tries + half > frame[1] - 4).any(axis=1)
-    cost = 1e-4 * np.arange(len(tries)) + 10 * leaves
+def _free(tries: np.ndarray, half: np.ndarray, frame: np.ndarray, boxes: list) -> np.ndarray:
+    """Tell at which places a name stays in the frame and off the other names."""
+    free = (tries - half > frame[0]).all(axis=1) & (tries + half < frame[1]).all(axis=1)
     for place, size in boxes:
-        cost[(np.abs(tries - place) < half + size).all(axis=1)] = np.inf
-    return cost
+        free &= (np.abs(tries - place) >= half + size).any(axis=1)
+    return free

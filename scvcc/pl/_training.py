@@ -1,7 +1,5 @@
 """What training does: the map at its stages, the losses, and similarities before and after."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +13,8 @@ from scipy.sparse.linalg import norm as sparse_norm
 from scvcc._anndata.inputs import matrix_at, result_source
 from scvcc._training.graph import Matrix
 from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, panels, with_greys
-from scvcc.pl._columns import PALETTE, check_number, read, read_column, read_map
+from scvcc.pl._columns import PALETTE, read_column
+from scvcc.pl._inputs import check_number, read, read_map
 
 
 def stages(
@@ -107,7 +106,7 @@ def history(adata: AnnData, *, key: str = "vcc", show: bool | None = None, retur
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
     >>> fig = scvcc.pl.history(adata, return_fig=True)
     """
-    record = _record(adata, key, "history")["history"]
+    record = _record(adata, key)["history"]
     stage = np.array([str(name) for name in record["stage"]])
     order = list(dict.fromkeys(stage))
     steps = {name: np.asarray(record["step"])[stage == name] for name in order}
@@ -117,21 +116,21 @@ def history(adata: AnnData, *, key: str = "vcc", show: bool | None = None, retur
     losses = [name for name in ("boundary", "contraction", "expansion", "clustering", "anchor") if name in record]
     tints = {name: PALETTE[i] for i, name in enumerate(losses) if np.isfinite(record[name]).any()} | {"total": "black"}
     for name, tint in tints.items():
-        _draw_line(axes[0], x, record[name], stage, label=name, color=tint)
+        _draw_line(axes[0], x, record[name], stage, color=tint)
     _draw_line(axes[1], x, record["beta"], stage, color="black")
     _draw_line(axes[2], x, record["label_change"], stage, color="black")
-    axes[0].set_yscale("log")
-    axes[0].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    note = "The total contains the clustering loss times β, so it rises while β rises."
-    axes[0].set_title(note, fontsize="small", color="0.4", loc="left")
-    axes[2].yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
     for axis, label in zip(axes, ("loss", "β, weight of\nclustering", "labels\nchanged"), strict=True):
         axis.set_ylabel(label)
         for border in range(1, len(order)):
             axis.axvline(border, color="0.8", linewidth=0.8, zorder=0)
+    note = "The total contains the clustering loss times β, so it rises while β rises."
+    axes[0].set_title(note, fontsize="small", color="0.4", loc="left")
+    axes[0].set_yscale("log")
+    axes[2].yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
     axes[2].set_xlim(-0.02, len(order) + 0.02)
     axes[2].set_xticks(np.arange(len(order)) + 0.5, [f"{name}\n{steps[name].max()} steps" for name in order])
     axes[2].tick_params(axis="x", length=0)
+    add_legends(axes[:1], [tints])
     return finish(axes, show, return_fig)
 
 
@@ -141,7 +140,6 @@ def _draw_line(axis: Axes, x: np.ndarray, y: np.ndarray, stage: np.ndarray, **st
         here = (stage == name) & np.isfinite(y)
         if here.any():
             axis.plot(x[here], np.asarray(y)[here], marker="." if here.sum() < 30 else "", **style)
-            style.pop("label", None)
 
 
 def similarity(
@@ -186,16 +184,23 @@ def similarity(
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
     >>> fig = scvcc.pl.similarity(adata, return_fig=True)
     """
-    _record(adata, key, "similarity")
+    _record(adata, key)
     H, column = read_map(adata, key), read_column(adata, key)
+    placed = np.isfinite(H).all(axis=1)
     colors = column.colors or {}
-    labels = np.where(np.isfinite(H).all(axis=1), column.values, -1)
-    pair = _nearest_clusters(H, labels) if clusters is None else _named_clusters(clusters, list(colors), labels)
-    first, second = (list(colors)[code] for code in pair)
-    tints = {f"within {first}": colors[first], f"within {second}": colors[second], "between": "0.35"}
+    cells = {name: np.flatnonzero(placed & (column.values == code)) for code, name in enumerate(colors)}
+    cells = {name: rows for name, rows in cells.items() if len(rows) > 1}
+    pair = _nearest_clusters(H, cells) if clusters is None else tuple(map(str, clusters))
+    if len(set(pair)) != 2 or not set(pair) <= set(cells):
+        raise ValueError(
+            f"clusters={clusters!r} must be two of {', '.join(map(repr, cells))}, those with 2 or more cells on the map."
+        )
+    first, second = pair
+    rows = cells[first], cells[second], np.flatnonzero(placed)
     source = result_source(adata, key)
     spaces = {f"before: {source.short}": matrix_at(adata, source), "after: map": H}
-    found = {title: pair_similarities(X, labels, pair, random_state) for title, X in spaces.items()}
+    found = {title: pair_similarities(X, *rows, random_state) for title, X in spaces.items()}
+    tints = {f"within {first}": colors[first], f"within {second}": colors[second], "between": "0.35"}
     bins = np.linspace(np.floor(10 * min(map(np.min, sum(found.values(), [])))) / 10, 1, 61).tolist()
     axes = panels(2, (4.2, 3.2), ncols=2, sharex=True)
     for axis, (title, similarities) in zip(axes, found.items(), strict=True):
@@ -209,46 +214,31 @@ def similarity(
     return finish(axes, show, return_fig)
 
 
-def _record(adata: AnnData, key: str, plot: str = "") -> Any:
-    """Return the record of a run; `plot` needs one that was trained, as `map_query` does not."""
+def _record(adata: AnnData, key: str) -> Any:
+    """Return the record of a run; `map_query` leaves one without a history."""
     record = read(adata, "uns", key, f"run scvcc.tl.vcc(adata, key_added={key!r}) first")
-    if plot and "history" not in record:
+    if "history" not in record:
         raise ValueError(
-            f"key={key!r} is a result of scvcc.tl.map_query, which trains nothing: draw {plot} of the reference, whose "
-            "encoder was used."
+            f"key={key!r} is a result of scvcc.tl.map_query, which trains nothing: draw the reference, whose encoder "
+            "was used."
         )
     return record
 
 
-def _nearest_clusters(H: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
-    sizes = np.bincount(labels[labels >= 0])
-    codes = np.flatnonzero(sizes >= 20)  # fewer cells make no distribution
-    if len(codes) < 2:
-        codes = np.flatnonzero(sizes > 1)
-    if len(codes) < 2:
+def _nearest_clusters(H: np.ndarray, cells: dict[str, np.ndarray]) -> tuple[str, str]:
+    large = [name for name, rows in cells.items() if len(rows) >= 20]  # fewer cells make no distribution
+    names = large if len(large) > 1 else list(cells)
+    if len(names) < 2:
         raise ValueError("The result has a single cluster: similarity compares two.")
-    centers = {code: H[labels == code].mean(axis=0) for code in codes.tolist()}
-    return min(combinations(centers, 2), key=lambda pair: np.linalg.norm(centers[pair[0]] - centers[pair[1]]))
+    centers = {name: H[cells[name]].mean(axis=0) for name in names}
+    return min(combinations(names, 2), key=lambda pair: np.linalg.norm(centers[pair[0]] - centers[pair[1]]))
 
 
-def _named_clusters(clusters: tuple[str, str], names: list[str], labels: np.ndarray) -> tuple[int, int]:
-    if len(clusters) != 2 or any(str(name) not in names for name in clusters):
-        raise ValueError(f"clusters={clusters!r} must be two of {', '.join(map(repr, names))}.")
-    first, second = (names.index(str(name)) for name in clusters)
-    for code in (first, second):
-        if (size := int((labels == code).sum())) < 2:
-            raise ValueError(
-                f"clusters={clusters!r}: {names[code]!r} has {size} cells on the map, at least 2 are needed."
-            )
-    return first, second
-
-
-def pair_similarities(X: Matrix, labels: np.ndarray, pair: tuple[int, int], seed: int) -> list[np.ndarray]:
-    """Return similarities within the first cluster, within the second, and between them."""
+def pair_similarities(X: Matrix, a: np.ndarray, b: np.ndarray, everyone: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Return similarities within the cells `a`, within `b`, and between them, with all cells for the scale."""
     rng = np.random.default_rng(seed)
-    a, b, everyone = np.flatnonzero(labels == pair[0]), np.flatnonzero(labels == pair[1]), np.flatnonzero(labels >= 0)
     scale = _distances(X, everyone, everyone, rng).mean() or 1.0
-    return [np.exp(-_distances(X, *cells, rng) / scale) for cells in ((a, a), (b, b), (a, b))]
+    return [np.exp(-_distances(X, *rows, rng) / scale) for rows in ((a, a), (b, b), (a, b))]
 
 
 def _distances(X: Matrix, a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -13,7 +13,7 @@ import pandas as pd
 from scvcc._anndata.graphs import warn_about
 from scvcc._anndata.inputs import Restriction, find_inputs, restriction
 from scvcc._anndata.matrices import check_adata
-from scvcc._anndata.messages import info
+from scvcc._anndata.messages import hint, info
 from scvcc._anndata.projection import describe
 from scvcc._anndata.query import check_target, place_query, read_reference, write_query
 from scvcc._anndata.representation import Request
@@ -201,6 +201,7 @@ def vcc(
     target = adata.copy() if copy else adata
     write_result(target, model, inputs, key=key_added, params=params, restricted=restricted)
     info(f"    finished: {model.n_clusters_} clusters in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
+    hint(f"    draw the map with scvcc.pl.vcc(adata, key={key_added!r})")
     if save_to is not None:  # last: a full disk does not cost the result
         _save(model, save_to, extra, returned=copy)
     return target if copy else None

@@ -12,7 +12,7 @@ import pandas as pd
 from natsort import natsorted
 
 from scvcc._anndata.graphs import Graph, built_graph, stored_graph
-from scvcc._anndata.messages import hint, info, listed
+from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import default_source, graph_source, read_representation, requested_source
 from scvcc._model.neighbors import rows_to_train_on, search
 from scvcc._model.rows import values
@@ -81,7 +81,7 @@ def _searches_itself(
     if asked:
         info(f"graph {graph.name} is not used: max_train_cells={most} asks for one of a sketch")
     else:
-        hint(f"all {n_cells} cells of the graph are trained on: set max_train_cells to use fewer")
+        info(f"all {n_cells} cells of the graph are trained on: set max_train_cells to use fewer")
     return asked
 
 

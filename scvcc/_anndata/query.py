@@ -11,7 +11,7 @@ import pandas as pd
 from anndata import AnnData
 from sklearn.utils import gen_batches
 
-from scvcc._anndata.matrices import check_layer, finite, has_negative, name_of, variables, warn_if_counts
+from scvcc._anndata.matrices import finite, has_negative, name_of, variables, warn_if_counts
 from scvcc._anndata.projection import project
 from scvcc._anndata.results import write_fields
 from scvcc._clusters.labels import nearest_center
@@ -72,7 +72,7 @@ def place_query(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> tuple[n
     """
     layer = about["layer"]
     if layer is not None and layer not in adata.layers:
-        check_layer(adata, layer)
+        raise ValueError(f"The reference was trained on layer {layer!r}, which is not in adata.layers.")
     columns = _aligned(adata, np.asarray(about["var_names"], dtype=object))
     present = np.flatnonzero(columns >= 0)
     X = finite(variables(adata, layer)[:, columns[present]], name_of(layer))

@@ -30,7 +30,10 @@ def rows_to_train_on(X: Matrix, model: VCC, seed: int) -> np.ndarray | None:
 
 
 def search(X: Matrix, model: VCC, seed: int) -> sp.csr_matrix:
-    """Distances from each row to its neighbors, as the model's settings ask."""
+    """Distances from each row to its neighbors; `n_neighbors` counts the row itself, as in scanpy."""
+    n, size = X.shape[0], model.n_neighbors
+    if n < size:
+        raise ValueError(f"n_neighbors={size} needs at least {size} rows, but X has {n}. Set n_neighbors to {n} or less.")
     with threads(model.n_jobs):
         Z = search_space(X, model.n_pcs, seed=seed)
-        return neighbor_distances(Z, model.n_neighbors, metric=model.metric, seed=seed, n_jobs=model.n_jobs)
+        return neighbor_distances(Z, size - 1, metric=model.metric, seed=seed, n_jobs=model.n_jobs)

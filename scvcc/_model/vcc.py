@@ -50,7 +50,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     latent_dim
         Dimensions of the embedding.
     n_neighbors
-        Neighbors of each row in the graph. About 15 for cells and images; 50 to 100 for sparse documents.
+        Size of each row's neighborhood in the graph, the row itself included, as in scanpy: 15 is the row and its 14
+        nearest others. About 15 for cells and images; 50 to 100 for sparse documents.
     metric
         Distance for the neighbor search: "euclidean", "cosine", or another name that pynndescent and scikit-learn
         share.
@@ -381,7 +382,10 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> float(model.novelty(strange)[0])
         1.0
         """
-        return place(self, X)[1]
+        check_is_fitted(self)
+        X = readable(self, X, reset=False)
+        with threads(self.n_jobs):
+            return over_blocks(lambda block: _placed(self, block)[:, -1], X)
 
     def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
         """Write the model to one file, completely or not at all; the graph, history and stages stay behind.
@@ -474,16 +478,17 @@ def probabilities(model: VCC, H: np.ndarray) -> np.ndarray:
 
 def place(model: VCC, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
     """Embedding and novelty of rows in one pass through the encoder."""
-    check_is_fitted(model)
-    encoder, sample = model.encoder_, model.sample_
-
-    def both(block: Matrix) -> np.ndarray:
-        H, Z = encode_with_features(encoder, Rows(checked(block), encoder.center.device), sample.projection)
-        return np.column_stack([H, novelty(sample, Z)])
-
+    X = readable(model, X, reset=False)
     with threads(model.n_jobs):
-        columns = over_blocks(both, readable(model, X, reset=False))
-    return np.ascontiguousarray(columns[:, :-1]), columns[:, -1]
+        both = over_blocks(lambda block: _placed(model, block), X)
+    return np.ascontiguousarray(both[:, :-1]), both[:, -1]
+
+
+def _placed(model: VCC, block: Matrix) -> np.ndarray:
+    """Embedding, and novelty in the last column."""
+    rows = Rows(checked(block), model.encoder_.center.device)
+    H, Z = encode_with_features(model.encoder_, rows, model.sample_.projection)
+    return np.column_stack([H, novelty(model.sample_, Z)])
 
 
 def _checked_rows(rows: Any, n: int) -> np.ndarray:

@@ -348,14 +348,6 @@ def test_cells_dropped_after_the_pca(tmp_path):
     assert_reproduced(reference, file)
 
 
-def test_files_without_a_shift_are_read(query, file):
-    new, old = VCC.load(file), VCC.load(file)
-    del old.extra_["shift"]
-    expected = scvcc.tl.map_query(query, new, copy=True).obsm["X_vcc"]
-    found = scvcc.tl.map_query(query, old, copy=True).obsm["X_vcc"]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("change", ["rescaled", "without loadings", "foreign", "without term weights"])
 def test_reasons_why_a_reference_cannot_project(change):
     reference, use_rep = cells()[:N].copy(), "X_pca"

@@ -78,5 +78,6 @@ def test_rows_on_disk_give_the_same_sketch(X, tmp_path, monkeypatch):
 def test_every_row_is_checked(X, monkeypatch):
     monkeypatch.setattr(_rows, "_rows_at_a_time", lambda X: 512)
     seen = []
-    sketch(X, 300, seed=0, checked=lambda rows: seen.append(len(rows)) or rows)
+    monkeypatch.setattr(_sketch, "checked", lambda rows: seen.append(len(rows)) or rows)
+    sketch(X, 300, seed=0)
     assert seen == [2000, 512, 512, 512, 464]  # the sample, then all

@@ -264,7 +264,7 @@ BAD_PARAMETERS = [
     ({"n_clusters": 301}, ValueError, "n_clusters must be from 2 to 300.*found 301"),
     ({"n_clusters": 2.5}, TypeError, "n_clusters must be an integer, found 2.5"),
     ({"n_neighbors": 300}, ValueError, "n_neighbors=300 needs at least 301 rows"),
-    ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1"),
+    ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 2"),
     ({"latent_dim": 0}, ValueError, "latent_dim"),
     ({"batch_size": 0}, ValueError, "batch_size"),
     ({"n_pcs": 0}, ValueError, "n_pcs"),
@@ -284,7 +284,7 @@ BAD_PARAMETERS = [
     ({"device": None}, ValueError, "device=None"),
     ({"device": "meta"}, ValueError, "device='meta'"),
     ({"random_state": -1}, ValueError, "random_state"),
-    ({"max_train_cells": 15}, ValueError, "max_train_cells must be at least 16"),  # n_neighbors=15
+    ({"max_train_cells": 14}, ValueError, "max_train_cells must be at least 15"),  # n_neighbors=15
     ({"max_train_cells": 20, "n_clusters": 30}, ValueError, "max_train_cells must be at least 30"),
     ({"max_train_cells": 1e5}, TypeError, "max_train_cells"),
 ]

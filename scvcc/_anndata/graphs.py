@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,13 @@ from scipy.sparse.csgraph import connected_components
 from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import graph_source, params_of
 from scvcc._model.checks import warn
+from scvcc._model.neighbors import batch_codes, report, without_batches
 from scvcc._training.graph import check_graph
 
 if TYPE_CHECKING:
     from scvcc._anndata.representation import Additions, Representation, Request, Source
-    from scvcc._training.graph import GraphMode
+    from scvcc._training.batches import Correction
+    from scvcc._training.graph import GraphMode, Matrix
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,14 @@ def stored_graph(adata: AnnData, request: Request, wanted: Source | None) -> Gra
                 f"run sc.pp.neighbors(adata, key_added={request.neighbors_key!r}) first."
             )
         return _at_key(adata, request.neighbors_key)
+    if request.batch_key is not None:
+        return None
     for key in ("neighbors", f"{request.key}_neighbors"):
         if _is_stored(adata, key):
-            contradiction = _contradiction(adata, params_of(adata.uns.get(key)), request, wanted)
+            params = params_of(adata.uns.get(key))
+            contradiction = _contradiction(adata, params, request, wanted)
+            if contradiction is None and key != "neighbors" and "batch_key" in params:
+                contradiction = "it was built with a batch_key"
             if contradiction is None:
                 return _at_key(adata, key)
             info(f"graph adata.uns[{key!r}] is not used: {contradiction}")
@@ -135,11 +142,15 @@ def _read(adata: AnnData, matrix: Any, mode: GraphMode, name: str, params: Mappi
     return Graph(csr, mode, name, params)
 
 
-def built_graph(adata: AnnData, representation: Representation, request: Request) -> Graph:
+def built_graph(
+    adata: AnnData, representation: Representation, request: Request, key: str | None = None
+) -> Graph:
     """Build the graph with scanpy on an AnnData that holds nothing but the representation."""
-    key = f"{request.key}_neighbors" if _is_stored(adata, "neighbors") else "neighbors"
+    if key is None:
+        own = request.batch_key is not None or _is_stored(adata, "neighbors")
+        key = f"{request.key}_neighbors" if own else "neighbors"
     search = {"n_neighbors": 15, "metric": "euclidean", **request.search}
-    X, n_neighbors = representation.X, search["n_neighbors"]
+    X, n_neighbors, table = representation.X, search["n_neighbors"], None
     if n_neighbors < 2:
         raise ValueError(f"n_neighbors={n_neighbors} counts the cell itself, as in scanpy: at least 2 are needed.")
     if X.shape[0] <= n_neighbors:
@@ -147,6 +158,8 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
             f"n_neighbors={n_neighbors} needs more than {n_neighbors} cells, but adata has {X.shape[0]}: "
             "lower n_neighbors."
         )
+    if request.batch_key is not None:
+        X, table = _without_batches(adata, X, request)
     light = AnnData(obs=pd.DataFrame(index=pd.RangeIndex(X.shape[0]).astype(str)))
     light.obsm["rep"] = sp.csr_matrix(X) if sp.issparse(X) else X
     key_added = None if key == "neighbors" else key
@@ -157,12 +170,49 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
         raise ValueError(f"No graph can be built with {asked}: {error}") from error
     entry = dict(light.uns[key])
     made_on = {name: value for name, value in representation.source.params.items() if value is not None}
+    if request.batch_key is not None:
+        made_on |= {"batch_key": np.array(request.batch_key), "batch_strength": request.batch_strength}
+        entry["batches"] = table
     entry["params"] = {**entry["params"], **made_on}
     additions: Additions = {"obsp": {name: light.obsp[name] for name in light.obsp}, "uns": {key: entry}}
-    info(f"graph built: sc.pp.neighbors on {representation.source}, kept in adata.uns[{key!r}] and adata.obsp")
+    what = str(representation.source) if table is None else f"{representation.source} without differences between batches"
+    info(f"graph built: sc.pp.neighbors on {what}, kept in adata.uns[{key!r}] and adata.obsp")
     name = entry["distances_key"]
     graph = _read(light, light.obsp[name], "distance", f"adata.obsp[{name!r}]", entry["params"])
     return replace(graph, additions=additions)
+
+
+def batches_of(adata: AnnData, batch_key: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Number the batches that one or several columns of obs name together."""
+    for column in batch_key:
+        if column not in adata.obs:
+            raise ValueError(f"batch_key={column!r} is not a column of adata.obs, which has {listed(adata.obs)}.")
+        if missing := int(adata.obs[column].isna().sum()):
+            raise ValueError(
+                f"batch_key={column!r} has {missing} missing values: fill them, or leave these cells out."
+            )
+    combined = adata.obs[list(batch_key)].astype(str).agg(" | ".join, axis=1)
+    return batch_codes(combined.to_numpy(), adata.n_obs, "batch_key")
+
+
+def _without_batches(adata: AnnData, X: Matrix, request: Request) -> tuple[np.ndarray, pd.DataFrame]:
+    """Components without differences between batches, and what was done, batch by batch."""
+    codes, names = batches_of(adata, request.batch_key or [])
+    correction = without_batches(X, codes, strength=request.batch_strength, seed=request.seed, n_jobs=None)
+    report(correction, names, info)
+    return correction.Z, batch_table(correction, codes, names)
+
+
+def batch_table(correction: Correction, codes: np.ndarray, names: list[str]) -> pd.DataFrame:
+    """What was done to each batch, and the numbers behind it."""
+    columns = {
+        "n_cells": np.bincount(codes),
+        "outcome": np.array(correction.outcome, dtype=object),
+        "apart": correction.apart,
+        "shift": correction.shift,
+        "common": correction.common,
+    }
+    return pd.DataFrame(columns, index=pd.Index(names, name="batch"))
 
 
 def warn_about(graph: Graph, n_clusters: int | None, *, restricted: bool) -> None:

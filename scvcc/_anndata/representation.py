@@ -38,11 +38,18 @@ class Request:
     obsp: str | None = None
     n_neighbors: int | None = None
     metric: str | None = None
+    batch_key: list[str] | None = None
+    batch_strength: float = 1.0
+
+    @property
+    def named(self) -> str | None:
+        """The stored graph that the user names."""
+        return self.neighbors_key or self.obsp
 
     @property
     def params(self) -> dict[str, Any]:
         """The choices as the record of a run keeps them."""
-        return {name: value for name, value in vars(self).items() if name not in ("key", "seed")}
+        return {name: value for name, value in vars(self).items() if name not in ("key", "seed", "batch_strength")}
 
     @property
     def search(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from scvcc._model.checks import check_integer
+from scvcc._model.checks import check_integer, check_share
 from scvcc._training.settings import Settings, resolve_weights
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def checked_settings(model: VCC, n: int) -> Settings:
         check_integer("hidden", size, low=1)
     if not isinstance(model.learning_rate, numbers.Real) or not 0 < model.learning_rate < float("inf"):
         raise ValueError(f"learning_rate must be a number above 0, found {model.learning_rate!r}.")
+    check_share("batch_strength", model.batch_strength)
     return Settings(
         n_clusters=model.n_clusters,
         min_cluster_size=model.min_cluster_size,

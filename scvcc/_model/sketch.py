@@ -20,18 +20,26 @@ if TYPE_CHECKING:
     from scvcc._training.graph import Matrix
 
 
-def sketch(X: Matrix, size: int, *, metric: str = "euclidean", seed: int) -> np.ndarray:
+def sketch(
+    X: Matrix, size: int, *, metric: str = "euclidean", seed: int, batch: np.ndarray | None = None
+) -> np.ndarray:
     """Ascending numbers of `size` different rows of `X`, which may be on disk; all of it is read once.
 
     Rows are grouped around landmarks that spread over the data, and drawn with a weight that falls with the square root
     of the size of their group: a compromise between a random sample and an even cover of the space, as in geometric
-    sketching :cite:p:`geosketch`.
+    sketching :cite:p:`geosketch`. Of every batch up to 100 rows are in the sketch, as far as half of it holds them.
     """
     rng = np.random.default_rng(seed)
     sample = checked(take_rows(X, _draw(np.ones(X.shape[0]), 20_000, rng)))
     group = _grouping(sample, metric, rng)
     groups = over_blocks(lambda rows: group(checked(rows)), X)
-    return _draw(np.bincount(groups)[groups] ** -0.5, size, rng)
+    weights = np.bincount(groups)[groups] ** -0.5
+    if batch is not None:
+        least = min(100, size // (2 * (int(batch.max()) + 1)))
+        for code in range(int(batch.max()) + 1):
+            rows = np.flatnonzero(batch == code)
+            weights[rows[_draw(weights[rows], least, rng)]] = np.inf  # drawn for certain
+    return _draw(weights, size, rng)
 
 
 def _grouping(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from scvcc._clusters.labels import (
 from scvcc._clusters.novelty import Sample, novelty, projection, take_sample
 from scvcc._model.checks import as_seed, warn
 from scvcc._model.files import load_model, save_model
-from scvcc._model.neighbors import rows_to_train_on, search
+from scvcc._model.neighbors import batch_codes, report, rows_to_train_on, search, without_batches
 from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.rows import checked, over_blocks, readable, values
 from scvcc._training.encoder import Rows, encode, encode_with_features
@@ -30,8 +31,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import ArrayLike
+
     from scvcc._training.encoder import Encoder
     from scvcc._training.graph import GraphMode, Matrix
+
+
+logger = logging.getLogger("scvcc")
 
 
 class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
@@ -45,8 +51,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     n_clusters
         Number of clusters. None estimates it, up to 40. On very small data fewer may come out; a warning then says so.
     min_cluster_size
-        Where the number of clusters is estimated, none of them has fewer rows than this (or than half of all rows).
-        With a given `n_clusters` it does nothing: so many clusters are made, however small.
+        Where the number of clusters is estimated, no cluster is smaller than this (or than half of all rows).
+        It has no effect where `n_clusters` is given: exactly that many clusters are returned, whatever their size.
     latent_dim
         Dimensions of the embedding.
     n_neighbors
@@ -69,19 +75,21 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Epochs of end-to-end training. None: 80 steps, at most 4 epochs, for "compact"; 20 epochs for "paper". 0 skips
         the joint stage of "compact".
     batch_size
-        Rows in a mini-batch of the encoder.
+        Number of rows in a mini-batch of the encoder.
     learning_rate
-        Of the encoder.
+        Learning rate of the encoder.
     keep_stages
-        Keep the embedding at three points of training in `stages_`: at the start, with the clusters placed, and the
+        Keep the embedding at three points of training in `stages_`: the start, the clusters in place, and the
         coordinates that the encoder learns.
     device
         "auto" takes a CUDA GPU if there is one and the CPU otherwise; or any torch device, such as "mps".
     max_train_cells
         Where `X` has more rows and no graph is given, train on a sketch of this many, which draws sparse regions of the
         data more often than dense ones; then place and label all rows. None trains on all. See :doc:`/howto/large_data`.
+    batch_strength
+        Share of the differences between batches that is taken away where batches are given, 0 to 1.
     n_jobs
-        Threads. None leaves the settings of numba and torch as they are.
+        Number of threads. None uses one thread for small data and otherwise the settings of numba and torch.
     random_state
         Seed or generator. The same seed on the same machine gives the same result. None draws a seed.
     progress
@@ -142,6 +150,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         keep_stages: bool = False,
         device: str = "auto",
         max_train_cells: int | None = 100_000,
+        batch_strength: float = 1.0,
         n_jobs: int | None = None,
         random_state: int | np.random.Generator | np.random.RandomState | None = 0,
         progress: bool = False,
@@ -161,6 +170,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         self.keep_stages = keep_stages
         self.device = device
         self.max_train_cells = max_train_cells
+        self.batch_strength = batch_strength
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.progress = progress
@@ -173,13 +183,14 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         graph: Matrix | None = None,
         graph_mode: GraphMode = "distance",
         rows: np.ndarray | None = None,
+        batch: ArrayLike | None = None,
     ) -> Self:
         """Build the latent graph, train the encoder and label the rows of `X`.
 
         Parameters
         ----------
         X
-            Dense or sparse, (n, d). Sparse rows become dense one mini-batch at a time.
+            Dense or sparse, (n, d). Sparse rows are made dense one mini-batch at a time.
         y
             Not used.
         graph
@@ -189,6 +200,10 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         rows
             Train on these rows of `X` only, and label all of them: row numbers in ascending order, (m,). `graph` is then
             a graph of these rows, (m, m).
+        batch
+            Batch of each row of `X`, such as its sample or donor: names or numbers, (n,). Technical differences between
+            batches are then taken away before neighbors are searched. The encoder is trained on `X` as it is, and so
+            places new rows of these batches without a correction. Not used where `graph` is given.
 
         Returns
         -------
@@ -255,7 +270,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         y
             Not used.
         **fit_params
-            `graph`, `graph_mode` and `rows` of `fit`.
+            `graph`, `graph_mode`, `rows` and `batch` of `fit`.
 
         Returns
         -------
@@ -358,10 +373,10 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     def novelty(self, X: Matrix) -> np.ndarray:
         """How unlike the training rows each row is, as a percentile of the training rows themselves.
 
-        The share of training rows that lie nearer to the other training rows than this row does, in the encoder's last
+        The share of training rows that lie closer to the other training rows than this row does, in the encoder's last
         hidden layer and measured on a sample of 2,000. Training rows are spread evenly from 0 to 1, and new rows of the
-        same kinds nearly so; rows of a kind that the model has not seen gather near 1. Probabilities cannot tell: they
-        only compare the known clusters with each other.
+        same kinds nearly so; rows of a kind that the model has not seen tend to have values near 1. Probabilities do
+        not show this: they only compare the known clusters with each other.
 
         Parameters
         ----------
@@ -388,15 +403,15 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             return over_blocks(lambda block: _placed(self, block)[:, -1], X)
 
     def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
-        """Write the model to one file, completely or not at all; the graph, history and stages stay behind.
+        """Write the model to a single safetensors file, completely or not at all, without graph, history and stages.
 
         Parameters
         ----------
         path
-            File to write, in the safetensors format. An old one is replaced.
+            File to write. An existing file is replaced.
         extra
             Further arrays (float32, float64, int64, uint8 or strings) and values (numbers, strings, lists) to keep in
-            the file; `extra_` of the loaded model. None: those that this model was loaded with.
+            the file; they become `extra_` of the loaded model. None keeps those that this model was loaded with.
 
         Examples
         --------
@@ -414,12 +429,12 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
-        """Read a model written by `save`; no code in the file is run.
+        """Read a model written by `save`. No code in the file is run.
 
         Parameters
         ----------
         path
-            File to read. A file that is damaged or holds something else raises a ValueError.
+            File to read. A damaged file, or one that holds something else, raises a ValueError.
         device
             Where to put the encoder, which may be another device than the one it was trained on.
 

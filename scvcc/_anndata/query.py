@@ -13,7 +13,7 @@ from anndata import AnnData
 
 from scvcc import pp
 from scvcc._anndata import inputs as _anndata
-from scvcc._clusters import labels as _labels
+from scvcc._clusters import assignment as _assignment
 from scvcc._model.vcc import VCC
 
 if TYPE_CHECKING:
@@ -240,8 +240,8 @@ def write_query(
     max_novelty: float | None,
 ) -> None:
     """Write place, label, confidence and novelty; all values are computed before the first one is set."""
-    codes = _labels.nearest_center(H, model.cluster_centers_)
-    proba = _labels.assignment_probabilities(H, model.cluster_centers_, model.sharpness_)
+    codes = _assignment.nearest_center(H, model.cluster_centers_)
+    proba = _assignment.probabilities(H, model.cluster_centers_, model.sharpness_)
     confidence = proba.max(axis=1).astype(np.float32)
     categories, colors = list(about["categories"]), list(about["colors"])
     if min_confidence is not None or max_novelty is not None:

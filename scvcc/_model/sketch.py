@@ -10,7 +10,7 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.preprocessing import normalize
 
-from scvcc._training.encoder import over_blocks, take_rows
+from scvcc._model.rows import over_blocks, take_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,13 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from scvcc._clusters import labels as _labels
+from scvcc._clusters import assignment as _assignment
 from scvcc._clusters import novelty as _novelty
 from scvcc._model import files as _persist
+from scvcc._model.rows import has_row_blocks, in_memory, over_blocks, take_rows
 from scvcc._model.sketch import sketch
 from scvcc._training import graph as _graph
-from scvcc._training.encoder import Rows, encode, has_row_blocks, in_memory, over_blocks, take_rows
+from scvcc._training.encoder import Rows, encode, encode_with_features
 from scvcc._training.recipe import train
 from scvcc._training.settings import Settings, resolve_weights
 from scvcc._training.threads import threads
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SAMPLE = 2_000  # training rows kept for novelty
 VALUES: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True, "dtype": [np.float32, np.float64]}
 """What scikit-learn makes of a matrix for the encoder and the search."""
 
@@ -221,14 +223,18 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             H = trained.H if rows is None else self._embed(X, trained.encoder)
             centers = trained.centers
             if self.n_clusters is None:
-                centers = _labels.drop_small_clusters(H, centers, settings.min_cluster_size)
-            labels = over_blocks(lambda block: _labels.nearest_center(block, centers), H)
-            order = _labels.by_size(labels, len(centers))
+                centers = _assignment.drop_small_clusters(H, centers, settings.min_cluster_size)
+            labels = over_blocks(lambda block: _assignment.nearest_center(block, centers), H)
+            order = _assignment.by_size(labels, len(centers))
             labels = np.argsort(order)[labels]
             centers = centers[order]
             trained_labels = labels if rows is None else labels[rows]
-            sharpness = _labels.calibrate_sharpness(trained.H, centers, trained_labels, latent, rng)
-            sample = _novelty.take_sample(trained.encoder, Rows(self._sample(X, part, rows, rng), device), rng)
+            sharpness = _assignment.calibrate_sharpness(trained.H, centers, trained_labels, latent, rng)
+            sampled = Rows(self._sample(X, part, rows, rng), device)
+            chosen = np.sort(rng.choice(len(sampled), min(SAMPLE, len(sampled)), replace=False))
+            projection = _novelty.projection(trained.encoder.head.in_features, rng)
+            Z = encode_with_features(trained.encoder, sampled, projection, chosen)[1]
+            sample = _novelty.take_sample(Z, projection)
         if self.n_clusters is not None and len(centers) < self.n_clusters:
             warnings.warn(
                 f"n_clusters={self.n_clusters}, but only {len(centers)} clusters have points: "
@@ -270,7 +276,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """Rows that stand for all, which those of a sketch do not."""
         if rows is None:
             return part
-        return self._values(X, np.sort(rng.choice(X.shape[0], min(_novelty.SAMPLE, X.shape[0]), replace=False)))
+        return self._values(X, np.sort(rng.choice(X.shape[0], min(SAMPLE, X.shape[0]), replace=False)))
 
     def fit_transform(self, X: Matrix, y: None = None, **fit_params: Any) -> np.ndarray:
         """Fit and return the embedding.
@@ -354,7 +360,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         check_is_fitted(self)
         X = self._readable(X, reset=False)
         with threads(self.n_jobs):
-            return self._embed(X, self.encoder_, lambda H: _labels.nearest_center(H, self.cluster_centers_))
+            return self._embed(X, self.encoder_, lambda H: _assignment.nearest_center(H, self.cluster_centers_))
 
     def predict_proba(self, X: Matrix) -> np.ndarray:
         """Probability of each cluster: the soft assignment, sharpened so that it predicts the labels of neighbors.
@@ -383,7 +389,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             return self._embed(X, self.encoder_, self._probabilities)
 
     def _probabilities(self, H: np.ndarray) -> np.ndarray:
-        return _labels.assignment_probabilities(H, self.cluster_centers_, self.sharpness_)
+        return _assignment.probabilities(H, self.cluster_centers_, self.sharpness_)
 
     def _confidence(self) -> np.ndarray:
         """Probability of the label of each row of `X` in `fit`, (n,)."""
@@ -430,7 +436,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     def _place_block(self, block: Matrix) -> np.ndarray:
         """Embedding, and novelty in the last column."""
         rows = Rows(self._checked(block), self.encoder_.center.device)
-        H, Z = _novelty.embed(self.encoder_, rows, self.sample_.projection)
+        H, Z = encode_with_features(self.encoder_, rows, self.sample_.projection)
         return np.column_stack([H, _novelty.novelty(self.sample_, Z)])
 
     def _readable_for_novelty(self, X: Matrix) -> Matrix:
@@ -569,7 +575,6 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-            keep_stages=self.keep_stages,
         )
 
 

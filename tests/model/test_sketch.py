@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from scvcc._model import rows as _rows
 from scvcc._model import sketch as _sketch
 from scvcc._model.sketch import sketch
-from scvcc._training import encoder as _encoder
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_constant_rows():
 
 
 def test_rows_on_disk_give_the_same_sketch(X, tmp_path, monkeypatch):
-    monkeypatch.setattr(_encoder, "BLOCK_NUMBERS", 1)  # 512 rows at a time
+    monkeypatch.setattr(_rows, "BLOCK_NUMBERS", 1)  # 512 rows at a time
     with h5py.File(tmp_path / "rows.h5", "w") as file:
         stored = file.create_dataset("X", data=X)
         np.testing.assert_array_equal(sketch(stored, 300, seed=0), sketch(X, 300, seed=0))
@@ -78,7 +78,7 @@ def test_rows_on_disk_give_the_same_sketch(X, tmp_path, monkeypatch):
 
 
 def test_every_row_is_checked(X, monkeypatch):
-    monkeypatch.setattr(_encoder, "BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(_rows, "BLOCK_NUMBERS", 1)
     seen = []
     sketch(X, 300, seed=0, checked=lambda rows: seen.append(len(rows)) or rows)
     assert seen == [2000, 512, 512, 512, 464]  # the sample, then all

@@ -16,11 +16,13 @@ from sklearn.neighbors import kneighbors_graph
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from scvcc import VCC
-from scvcc._clusters import novelty as _novelty
+from scvcc._model import rows as _rows
 from scvcc._model import vcc as _estimator
 from scvcc._training import coordinates as _coordinates
 from scvcc._training import encoder as _encoder
+from scvcc._training import fitting as _fitting
 from scvcc._training import recipe as _train
+from scvcc._training.threads import threads_for
 
 SMALL = {"hidden": (32,), "epochs": 1}
 
@@ -147,7 +149,6 @@ def test_sparse_input_is_never_dense_as_a_whole(monkeypatch):
 
     monkeypatch.setattr(sp.csr_matrix, "toarray", watched)
     monkeypatch.setattr(_encoder, "BLOCK", 128)
-    monkeypatch.setattr(_novelty, "BLOCK", 128)
     VCC(3, batch_size=64, n_pcs=10, **SMALL).fit(X)
     assert largest  # the sparse branch ran
     assert sum(rows == 64 for rows in largest) > 50
@@ -217,7 +218,7 @@ def test_threads_are_set_and_put_back(data, monkeypatch):
 def test_compiled_kernels_do_not_change_the_threads_of_torch(data, monkeypatch, n_jobs):
     seen = []
     original = _train.fit_encoder
-    monkeypatch.setattr(_coordinates, "POINTS_PER_THREAD", 1)
+    monkeypatch.setattr(_coordinates, "threads_for", lambda n: threads_for(n, least=1))
     monkeypatch.setattr(_train, "fit_encoder", lambda *args: seen.append(torch.get_num_threads()) or original(*args))
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     torch.set_num_threads(1)
@@ -395,9 +396,9 @@ def stored_kinds(X, folder):
 
 def test_rows_in_files_give_the_same_bits(data, tmp_path, monkeypatch):
     monkeypatch.setattr(_encoder, "BLOCK", 64)
-    monkeypatch.setattr(_encoder, "BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(_novelty, "BLOCK", 64)
-    monkeypatch.setattr(_train, "ENCODER_STEPS", 20)
+    monkeypatch.setattr(_rows, "BLOCK", 64)
+    monkeypatch.setattr(_rows, "BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(_fitting, "encoder_steps", lambda n, settings: 20)
     X = np.round(np.abs(data[0])).astype(np.uint8)  # whole numbers: no kind rounds
     kinds = stored_kinds(X, tmp_path)
     for limit in (120, None):
@@ -424,7 +425,7 @@ def large(tmp_path_factory):
 @pytest.mark.parametrize("method", ["transform", "predict", "predict_proba", "novelty"])
 @pytest.mark.parametrize("kind", ["csr", "memmap", "h5py", "backed"])
 def test_memory_grows_by_no_more_than_the_output(large, monkeypatch, kind, method):
-    monkeypatch.setattr(_encoder, "BLOCK_NUMBERS", 1)  # 512 rows at a time
+    monkeypatch.setattr(_rows, "BLOCK_NUMBERS", 1)  # 512 rows at a time
     model, many, few = large
     beyond = {}
     for part in (many[kind], few[kind]):

@@ -27,22 +27,24 @@ COLUMNS = tuple(
 
 def measure(task: dict[str, Any]) -> Rows:
     from scvcc import VCC
-    from scvcc._clusters import labels as _labels
-    from scvcc._training import graph as _graph
+    from scvcc._clusters.merging import ClusterGraph
+    from scvcc._clusters.partition import RESOLUTION, candidate_partitions, choose_partition
+    from scvcc._clusters.polish import polish
+    from scvcc._training.graph import latent_graph
+    from scvcc._training.layout import optimize_structure
     from scvcc._training.monitor import Monitor
-    from scvcc._training.recipe import Gauge, optimize_structure
+    from scvcc._training.run import Run
     from scvcc.metrics import nmi
 
     data, rng = load(task["set"], Path(task["data"])), np.random.default_rng(task["seed"])
     truth = np.unique(data.y, return_inverse=True)[1]
-    graph = _graph.latent_graph(data.graph)
+    graph = latent_graph(data.graph)
     settings = VCC(data.n_classes)._settings(len(truth))
-    gauge = Gauge(graph, settings, rng)
-    _, H = optimize_structure(graph, settings, gauge, rng, Monitor(0, show=False))
-    candidates, _ = _labels.candidate_partitions(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
-    chosen = _labels.choose_partition(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
-    followed = _labels.polish(graph, truth[None], rng.permutation(len(truth)))[0]
-    views = {"true": _labels.ClusterGraph(graph, truth), "chosen": _labels.ClusterGraph(graph, chosen)}
+    _, H = optimize_structure(Run(graph, settings, rng, Monitor(0, show=False)))
+    candidates, _ = candidate_partitions(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
+    chosen = choose_partition(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
+    followed = polish(graph, truth[None], rng.permutation(len(truth)), RESOLUTION)[0]
+    views = {"true": ClusterGraph.of(graph, truth), "chosen": ClusterGraph.of(graph, chosen)}
     neighbors = data.neighbors[0][:, 1:]
     row = {
         "purity": float((truth[neighbors] == truth[:, None]).mean()),
@@ -52,7 +54,7 @@ def measure(task: dict[str, Any]) -> Rows:
     }
     for name, view in views.items():
         row |= {
-            f"modularity_{name}": view.modularity(_labels.POLISH_RESOLUTION),
+            f"modularity_{name}": view.modularity(RESOLUTION),
             f"separation_{name}": view.separation(),
         }
     return [{key: round(value, 4) for key, value in row.items()}]

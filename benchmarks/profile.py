@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,19 +32,19 @@ COLUMNS = tuple(
 )
 # stage of the table, by module and function; what no stage claims is "other"
 STAGES = {
-    "_graph.search_space": "graph: search space",
-    "_graph.neighbor_distances": "graph: neighbor search",
-    "_graph.latent_graph": "graph: weights",
-    "_train.Gauge": "losses for the history",
-    "_train.spectral_start": "spectral start",
-    "_train.optimize_structure": "structure",
-    "_train.find_clusters": "clusters",
-    "_train.place_clusters": "map: start",
-    "_train.optimize_map": "map",
-    "_train.fit_encoder": "encoder",
-    "_train.train_jointly": "joint",
-    "_train.encode": "output",
-    "_labels.calibrate_sharpness": "output",
+    "_training.graph.search_space": "graph: search space",
+    "_training.graph.neighbor_distances": "graph: neighbor search",
+    "_training.graph.latent_graph": "graph: weights",
+    "_training.run.Gauge": "losses for the history",
+    "_training.layout.spectral_start": "spectral start",
+    "_training.recipe.optimize_structure": "structure",
+    "_training.recipe.find_clusters": "clusters",
+    "_training.recipe.place_clusters": "map: start",
+    "_training.recipe.optimize_map": "map",
+    "_training.recipe.fit_encoder": "encoder",
+    "_training.recipe.train_jointly": "joint",
+    "_training.recipe.encode": "output",
+    "_clusters.assignment.calibrate_sharpness": "output",
 }
 NETWORK = ("encoder", "joint")
 
@@ -82,22 +83,18 @@ class Stopwatch:
 @contextmanager
 def watched() -> Iterator[Stopwatch]:
     """A stopwatch on all stages of every fit inside the block."""
-    import scvcc._model.vcc
-    import scvcc._training.recipe
-
-    watch, before = Stopwatch(), {}
+    watch, before = Stopwatch(), []
     for name, stage in STAGES.items():
-        module, function = name.split(".")
-        home = getattr(scvcc, module)
-        before[name] = getattr(home, function)
-        setattr(home, function, watch.timed(stage, before[name]))
+        module, _, function = name.rpartition(".")
+        home = import_module(f"scvcc.{module}")
+        before.append((home, function, getattr(home, function)))
+        setattr(home, function, watch.timed(stage, getattr(home, function)))
     try:
         yield watch
     finally:
         watch._note()
-        for name, function in before.items():
-            module, attribute = name.split(".")
-            setattr(getattr(scvcc, module), attribute, function)
+        for home, function, original in before:
+            setattr(home, function, original)
 
 
 def trained_flops(sizes: list[int], rows: int) -> float:
@@ -132,7 +129,7 @@ def measure(task: dict[str, Any]) -> Rows:
     import torch
 
     from scvcc import VCC
-    from scvcc._training import encoder as _encoder
+    from scvcc._training.fitting import has_fast_bfloat16
 
     data, threads = load(task["set"], Path(task["data"])), task["threads"]
     model = VCC(data.n_classes, n_jobs=threads, random_state=0)
@@ -143,7 +140,7 @@ def measure(task: dict[str, Any]) -> Rows:
     torch.set_num_threads(threads)
     sizes = [data.X.shape[1], *model.hidden, model.latent_dim]
     steps = pd.DataFrame(model.history_).groupby("stage").step.max()
-    fast = torch.bfloat16 if _encoder.has_fast_bfloat16(torch.device("cpu")) else torch.float32
+    fast = torch.bfloat16 if has_fast_bfloat16(torch.device("cpu")) else torch.float32
     reached = {dtype: plain_products(sizes, model.batch_size, dtype) for dtype in (torch.float32, fast)}
     rows: Rows = [{"stage": f"torch.mm, {str(d).removeprefix('torch.')}", "gflop": f} for d, f in reached.items()]
     total = np.sum(list(watch.spent.values()), axis=0)

@@ -16,9 +16,9 @@ import torch
 from sklearn.neighbors import KNeighborsTransformer
 
 import scvcc
-from scvcc._clusters import labels as _labels
 from scvcc._model.vcc import VCC
 from scvcc._training import explore as _explore
+from scvcc._training import recipe as _recipe
 
 
 def test_what_is_written(clustered, _neighbors, same):
@@ -709,7 +709,7 @@ def test_small_clusters_are_not_suggested(neighbors, quick):
 
 def test_clusters_that_turn_out_too_small_are_given_up(neighbors, quick, monkeypatch):
     truth = neighbors.obs["truth"].cat.codes.to_numpy(np.int64)  # four groups of 60
-    monkeypatch.setattr(_labels, "estimate_partition", lambda *_: truth)
+    monkeypatch.setattr(_recipe, "estimate_partition", lambda *_: truth)
     scvcc.tl.vcc(neighbors, min_cluster_size=61, **quick)
     assert neighbors.obs["vcc"].value_counts().min() >= 61
     scvcc.tl.vcc(neighbors, min_cluster_size=50, **quick)

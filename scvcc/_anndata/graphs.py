@@ -142,9 +142,7 @@ def _read(adata: AnnData, matrix: Any, mode: GraphMode, name: str, params: Mappi
     return Graph(csr, mode, name, params)
 
 
-def built_graph(
-    adata: AnnData, representation: Representation, request: Request, key: str | None = None
-) -> Graph:
+def built_graph(adata: AnnData, representation: Representation, request: Request, key: str | None = None) -> Graph:
     """Build the graph with scanpy on an AnnData that holds nothing but the representation."""
     if key is None:
         own = request.batch_key is not None or _is_stored(adata, "neighbors")
@@ -175,7 +173,9 @@ def built_graph(
         entry["batches"] = table
     entry["params"] = {**entry["params"], **made_on}
     additions: Additions = {"obsp": {name: light.obsp[name] for name in light.obsp}, "uns": {key: entry}}
-    what = str(representation.source) if table is None else f"{representation.source} without differences between batches"
+    what = (
+        str(representation.source) if table is None else f"{representation.source} without differences between batches"
+    )
     info(f"graph built: sc.pp.neighbors on {what}, kept in adata.uns[{key!r}] and adata.obsp")
     name = entry["distances_key"]
     graph = _read(light, light.obsp[name], "distance", f"adata.obsp[{name!r}]", entry["params"])
@@ -188,9 +188,7 @@ def batches_of(adata: AnnData, batch_key: Sequence[str]) -> tuple[np.ndarray, li
         if column not in adata.obs:
             raise ValueError(f"batch_key={column!r} is not a column of adata.obs, which has {listed(adata.obs)}.")
         if missing := int(adata.obs[column].isna().sum()):
-            raise ValueError(
-                f"batch_key={column!r} has {missing} missing values: fill them, or leave these cells out."
-            )
+            raise ValueError(f"batch_key={column!r} has {missing} missing values: fill them, or leave these cells out.")
     combined = adata.obs[list(batch_key)].astype(str).agg(" | ".join, axis=1)
     return batch_codes(combined.to_numpy(), adata.n_obs, "batch_key")
 

@@ -14,7 +14,7 @@ from sklearn.utils import gen_batches
 from scvcc._anndata.matrices import finite, has_negative, name_of, variables, warn_if_counts
 from scvcc._anndata.projection import project
 from scvcc._anndata.results import write_fields
-from scvcc._clusters.labels import nearest_center
+from scvcc._clusters.assignment import nearest_center
 from scvcc._model.checks import warn
 from scvcc._model.vcc import VCC, place, probabilities
 from scvcc._training.encoder import BLOCK

@@ -1,1 +1,1 @@
-"""Clusters of laid-out points: candidate partitions, numbers of clusters, assignment, novelty."""
+"""Clusters of laid-out points on a graph: candidates and choice, numbers of clusters, assignment, novelty."""

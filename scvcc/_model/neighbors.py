@@ -36,7 +36,9 @@ def search(X: Matrix, model: VCC, seed: int, correction: Correction | None = Non
     """Distances from each row to its neighbors; `n_neighbors` counts the row itself, as in scanpy."""
     n, size = X.shape[0], model.n_neighbors
     if n < size:
-        raise ValueError(f"n_neighbors={size} needs at least {size} rows, but X has {n}. Set n_neighbors to {n} or less.")
+        raise ValueError(
+            f"n_neighbors={size} needs at least {size} rows, but X has {n}. Set n_neighbors to {n} or less."
+        )
     with threads(model.n_jobs):
         Z = search_space(X, model.n_pcs, seed=seed) if correction is None else correction.Z
         return neighbor_distances(Z, size - 1, metric=model.metric, seed=seed, n_jobs=model.n_jobs)

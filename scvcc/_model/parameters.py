@@ -44,7 +44,6 @@ def checked_settings(model: VCC, n: int) -> Settings:
         epochs=model.epochs,
         batch_size=model.batch_size,
         learning_rate=model.learning_rate,
-        keep_stages=model.keep_stages,
     )
 
 

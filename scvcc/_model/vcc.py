@@ -9,13 +9,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from scvcc._clusters.labels import (
-    assignment_probabilities,
-    by_size,
-    calibrate_sharpness,
-    drop_small_clusters,
-    nearest_center,
-)
+from scvcc._clusters import assignment
+from scvcc._clusters.assignment import by_size, calibrate_sharpness, drop_small_clusters, nearest_center
 from scvcc._clusters.novelty import Sample, novelty, projection, take_sample
 from scvcc._model.checks import as_seed, warn
 from scvcc._model.files import load_model, save_model
@@ -227,11 +222,22 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         X = readable(self, X, reset=True)
         n = X.shape[0]
         settings, device, seed = checked_settings(self, n), resolve_device(self.device), as_seed(self.random_state)
-        rows = (
-            _checked_rows(rows, n) if rows is not None else rows_to_train_on(X, self, seed) if graph is None else None
-        )
+        codes, names = (None, []) if batch is None else batch_codes(batch, n)
+        if rows is not None:
+            rows = _checked_rows(rows, n)
+        elif graph is None:
+            rows = rows_to_train_on(X, self, seed, codes)
         part = values(X, rows)
-        latent = given_graph(search(part, self, seed) if graph is None else graph, part.shape[0], graph_mode)
+        if graph is None:
+            correction = None
+            if codes is not None:
+                own_codes = codes if rows is None else codes[rows]
+                correction = without_batches(
+                    part, own_codes, strength=self.batch_strength, seed=seed, n_jobs=self.n_jobs
+                )
+                report(correction, names, logger.info)
+            graph, graph_mode = search(part, self, seed, correction), "distance"
+        latent = given_graph(graph, part.shape[0], graph_mode)
         with threads(self.n_jobs):
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
             rng = np.random.default_rng(seed)
@@ -488,7 +494,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
 
 def probabilities(model: VCC, H: np.ndarray) -> np.ndarray:
     """Probability of each cluster at places `H` of the map, (n, n_clusters_)."""
-    return assignment_probabilities(H, model.cluster_centers_, model.sharpness_)
+    return assignment.probabilities(H, model.cluster_centers_, model.sharpness_)
 
 
 def place(model: VCC, X: Matrix) -> tuple[np.ndarray, np.ndarray]:

@@ -5,60 +5,19 @@ gathers the forces of its edges, of a few random disconnected points and of the 
 to the same place and the result does not depend on their number.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numba as nb
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigsh
 
+from scvcc._training.graph import entry_rows
 from scvcc._training.losses import DISTANCE_FLOOR
 from scvcc._training.sampling import boundary_rates, contraction_rates
+from scvcc._training.settings import MAP_EPOCHS, Settings, beta
 from scvcc._training.threads import threads_for
 
-if TYPE_CHECKING:
-    from numpy.random import Generator
-
-N_NEGATIVES = 5  # random pairs per point and step
-BETWEEN = 0.25  # what contraction between clusters counts, once clusters are found
-_OUT_OF_REACH = np.float32(15.0)  # e⁻¹⁵: repulsion beyond this distance is lost in rounding
-_LOG2_E = np.float32(1.4426950408889634)
-POINTS_PER_THREAD = 2_000
-_BLOCKS = 64  # partial sums over points, fixed so that they do not depend on the number of threads
-_GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-
-
-def spectral_start(graph: sp.csr_matrix, dim: int, rng: Generator) -> np.ndarray:
-    """Leading non-trivial eigenvectors of the normalized graph, each scaled to a largest entry of 1."""
-    n = graph.shape[0]
-    degree = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
-    inverse_root = np.divide(1, np.sqrt(degree), out=np.zeros(n), where=degree > 0)
-    scaling = sp.diags(inverse_root)
-    normalized = 0.5 * (scaling @ graph.astype(np.float64) @ scaling + sp.eye(n))  # eigenvalues in [0, 1]
-    vectors = _leading_vectors(sp.csr_matrix(normalized), min(dim + 1, n), rng)[:, 1:]
-    H = np.zeros((n, dim))
-    H[:, : vectors.shape[1]] = vectors * inverse_root[:, None]
-    H /= np.maximum(np.abs(H).max(axis=0), np.finfo(np.float64).tiny)
-    return H + rng.normal(scale=1e-3, size=H.shape)
-
-
-def _leading_vectors(matrix: sp.csr_matrix, k: int, rng: Generator) -> np.ndarray:
-    n = matrix.shape[0]
-    start = rng.uniform(-1, 1, n)
-    if n <= max(4 * k, 100):
-        return np.linalg.eigh(matrix.toarray())[1][:, ::-1][:, :k]
-    try:
-        values, vectors = eigsh(
-            matrix, k=k, which="LA", v0=start, tol=1e-4, maxiter=3000, ncv=min(n, max(2 * k + 10, 30))
-        )
-    except ArpackNoConvergence as stopped:
-        values, vectors = stopped.eigenvalues, stopped.eigenvectors
-    except ArpackError:  # no start at all: the noise added by the caller is then the whole start
-        return np.zeros((n, k))
-    return vectors[:, np.argsort(-values)]
+BETWEEN = 0.25  # what contraction between clusters counts once they are found; in full, the map would merge them
 
 
 @dataclass
@@ -71,43 +30,35 @@ class FreeCoordinates:
         Start, (n, dim).
     graph
         Latent graph, symmetric CSR with sorted indices.
-    weights
-        Weights of the losses by name: boundary, contraction, expansion, clustering.
-    repulsion
-        Share of the repulsive half in the boundary loss.
-    total_steps, learning_rate
-        The learning rate falls linearly to zero over all steps.
+    settings
+        Weights of the losses, and the share of the repulsive half in the boundary loss.
     seed
         Of the random pairs.
+    total_steps, learning_rate
+        The learning rate falls linearly to zero over all steps.
     centers
-        (K, dim). With centers the clustering loss fades in and the boundary loss fades out.
+        (K, dim). With centers the clustering loss fades in, β rising linearly from zero, and the boundary loss fades out.
     labels
         Cluster of each point, if known: edges between clusters then contract less.
-    final_beta
-        β at the last step; it rises linearly from zero.
     """
 
     H: np.ndarray
     graph: sp.csr_matrix
-    weights: dict[str, float]
-    repulsion: float
+    settings: Settings
+    seed: int
     total_steps: int
     learning_rate: float
-    seed: int
     centers: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     labels: np.ndarray | None = None
-    final_beta: float = 0.0
     step: int = 0
-    _moments: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.H = np.array(self.H, dtype=np.float32, order="C")
-        self._moments = np.zeros((2, *self.H.shape), np.float32)
         self.centers = np.array(self.centers, dtype=np.float64)
+        self._moments = np.zeros((2, *self.H.shape), np.float32)
         self._frequencies = np.full(len(self.centers), len(self.H) / max(len(self.centers), 1))
-        self._boundary, self._contraction = _edge_strengths(self.graph, self.labels)
-        self._pointers = self.graph.indptr.astype(np.int64)
-        self._neighbors = self.graph.indices.astype(np.int32)
+        pointers, neighbors = self.graph.indptr.astype(np.int64), self.graph.indices.astype(np.int32)
+        self._edges = pointers, neighbors, *edge_strengths(self.graph, self.labels)
 
     @property
     def progress(self) -> float:
@@ -115,83 +66,65 @@ class FreeCoordinates:
 
     @property
     def beta(self) -> float:
-        return self.final_beta * self.progress
+        return beta(MAP_EPOCHS) * self.progress if len(self.centers) else 0.0
 
     @property
     def boundary_weight(self) -> float:
-        return self.weights["boundary"] * (1 - self.progress if len(self.centers) else 1)
+        return self.settings.weights["boundary"] * (1 - self.progress if len(self.centers) else 1)
 
     def run(self, steps: int) -> None:
         """Take `steps` steps, or as many as are left."""
-        with threads_for(len(self.H), POINTS_PER_THREAD):
-            self._run(steps)
+        with threads_for(len(self.H)):
+            for _ in range(min(steps, self.total_steps - self.step)):
+                self._take_step()
 
-    def _run(self, steps: int) -> None:
-        for _ in range(min(steps, self.total_steps - self.step)):
-            gradient = _gradient(
-                self.H,
-                self._pointers,
-                self._neighbors,
-                self._boundary,
-                self._contraction,
-                np.float32(self.boundary_weight),
-                np.float32(self.weights["contraction"]),
-                np.float32(self.weights["expansion"]),
-                np.float32(self.repulsion),
-                N_NEGATIVES,
-                np.uint64(self.seed * self.total_steps + self.step),
-            )
-            rate = self.learning_rate * (1 - self.progress) + 1e-4
-            if len(self.centers):
-                self._pull_to_centers(gradient, rate)
-            self.step += 1
-            _adam(self.H, gradient, self._moments, self.step, rate)
+    def _take_step(self) -> None:
+        weights = self.boundary_weight, self.settings.weights["contraction"], self.settings.weights["expansion"]
+        forces = np.array([*weights, self.settings.repulsion], np.float32)
+        gradient = _gradient(self.H, *self._edges, forces, np.uint64(self.seed * self.total_steps + self.step))
+        rate = self.learning_rate * (1 - self.progress) + 1e-4
+        if len(self.centers):
+            self._pull_to_centers(gradient, rate)
+        self.step += 1
+        _adam(self.H, gradient, self._moments, self.step, rate)
 
     def _pull_to_centers(self, gradient: np.ndarray, rate: float) -> None:
         """Add the clustering loss to `gradient` and move the centers, by plain gradient: Adam makes them drift."""
-        frequencies, center_gradient = _clustering_gradient(
-            self.H, self.centers, self._frequencies, gradient, self.beta * self.weights["clustering"]
-        )
+        weight = self.beta * self.settings.weights["clustering"]
+        frequencies, center_gradient = _clustering_gradient(self.H, self.centers, self._frequencies, gradient, weight)
         self._frequencies = frequencies.sum(axis=0) + 1e-9
         self.centers -= rate * center_gradient.sum(axis=0) * len(self.centers) / len(self.H)
 
 
-def _edge_strengths(graph: sp.csr_matrix, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def edge_strengths(graph: sp.csr_matrix, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Shares of each stored entry in E⁻ and E⁺, times n: the loss is then a mean over edges and a sum over points."""
     minus, plus = boundary_rates(graph.data), contraction_rates(graph.data)
     n = 2 * graph.shape[0]  # every undirected edge is stored twice
     minus, plus = n * minus / minus.sum(), n * plus / plus.sum()
     if labels is not None:
-        plus[np.repeat(labels, np.diff(graph.indptr)) != labels[graph.indices]] *= BETWEEN
+        plus[labels[entry_rows(graph)] != labels[graph.indices]] *= BETWEEN
     return minus.astype(np.float32), plus.astype(np.float32)
 
 
 @nb.njit(inline="always")
 def _mix(state):
     """One output of the splitmix64 generator."""
-    state = (state ^ (state >> np.uint64(30))) * _MIX_1
-    state = (state ^ (state >> np.uint64(27))) * _MIX_2
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
 
 
 @nb.njit(inline="always")
 def _is_connected(neighbors, low, high, j):
-    """Binary search for `j` in the sorted slice neighbors[low:high]."""
-    while low < high:
-        middle = (low + high) // 2
-        if neighbors[middle] < j:
-            low = middle + 1
-        elif neighbors[middle] > j:
-            high = middle
-        else:
-            return True
-    return False
+    """Whether `j` is in the sorted slice neighbors[low:high]."""
+    nearest = low + np.searchsorted(neighbors[low:high], j)
+    return nearest < high and neighbors[nearest] == j
 
 
 @nb.njit(inline="always")
 def _exp(x):
     """eˣ for 0 ≤ x ≤ 15 in single precision, by a polynomial for 2ᶠ, f < 1: quicker than the library's."""
-    y = x * _LOG2_E
+    y = x * np.float32(1.4426950408889634)  # log₂ e
     whole = np.int32(y)
     f = y - np.float32(whole)
     power = np.float32(1.8775767e-3)
@@ -204,11 +137,17 @@ def _exp(x):
 
 
 @nb.njit(parallel=True, fastmath=True, cache=True)
-def _gradient(H, pointers, neighbors, boundary, contraction, w_b, w_c, w_e, repulsion, n_negatives, seed):
-    """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point."""
+def _gradient(H, pointers, neighbors, boundary, contraction, forces, seed, n_negatives=5):
+    """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point.
+
+    `forces` are the weights of the three losses and the share of repulsion; `n_negatives` random pairs push a point.
+    """
     n, dim = H.shape
+    w_b, w_c, w_e, repulsion = forces[0], forces[1], forces[2], forces[3]
     G = np.zeros_like(H)
     floor, one = np.float32(DISTANCE_FLOOR), np.float32(1.0)
+    out_of_reach = np.float32(15.0)  # e⁻¹⁵: repulsion beyond this distance is lost in rounding
+    golden = np.uint64(0x9E3779B97F4A7C15)  # step of the splitmix64 generator
     for i in nb.prange(n):
         met = np.uint64(0)  # the last six bits of the neighbors' numbers: tells most strangers without a search
         for e in range(pointers[i], pointers[i + 1]):
@@ -220,16 +159,16 @@ def _gradient(H, pointers, neighbors, boundary, contraction, w_b, w_c, w_e, repu
             d = np.sqrt(d2)
             force = w_c * contraction[e]
             if w_b > 0:
-                force += w_b * boundary[e] * (one - repulsion / (_exp(min(d, _OUT_OF_REACH)) - one))
+                force += w_b * boundary[e] * (one - repulsion / (_exp(min(d, out_of_reach)) - one))
             force /= d
             for k in range(dim):
                 G[i, k] += force * (H[i, k] - H[j, k])
         if w_e > 0:
             push = np.zeros(dim, np.float32)
             drawn = 0
-            state = _mix(seed * _GOLDEN + np.uint64(i))
+            state = _mix(seed * golden + np.uint64(i))
             for _ in range(n_negatives):
-                state += _GOLDEN
+                state += golden
                 j = np.int64(((_mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
                 may_be_neighbor = (met >> np.uint64(j & 63)) & np.uint64(1)
                 if j == i or (may_be_neighbor and _is_connected(neighbors, pointers[i], pointers[i + 1], j)):
@@ -239,7 +178,7 @@ def _gradient(H, pointers, neighbors, boundary, contraction, w_b, w_c, w_e, repu
                 for k in range(dim):
                     d2 += (H[i, k] - H[j, k]) ** 2
                 d = np.sqrt(d2)
-                if d < _OUT_OF_REACH:
+                if d < out_of_reach:
                     force = one / ((_exp(d) - one) * d)
                     for k in range(dim):
                         push[k] += force * (H[i, k] - H[j, k])
@@ -252,15 +191,19 @@ def _gradient(H, pointers, neighbors, boundary, contraction, w_b, w_c, w_e, repu
 
 @nb.njit(parallel=True, cache=True)
 def _clustering_gradient(H, centers, frequencies, G, beta):
-    """Add the gradient of β KL(P ‖ Q) to `G`; returns Σ Q and the gradient of the centers, in blocks of points."""
+    """Add the gradient of β KL(P ‖ Q) to `G`; returns Σ Q and the gradient of the centers, summed over chunks of points.
+
+    There are as many chunks for any number of threads, so that the sums do not depend on it.
+    """
+    n_chunks = 64
     n, dim = H.shape
     K = len(centers)
     rarity = 1 / frequencies
-    new_frequencies = np.zeros((_BLOCKS, K))
-    center_gradient = np.zeros((_BLOCKS, K, dim))
-    for block in nb.prange(_BLOCKS):
+    new_frequencies = np.zeros((n_chunks, K))
+    center_gradient = np.zeros((n_chunks, K, dim))
+    for chunk in nb.prange(n_chunks):
         kernel = np.zeros(K)
-        for i in range(block * n // _BLOCKS, (block + 1) * n // _BLOCKS):
+        for i in range(chunk * n // n_chunks, (chunk + 1) * n // n_chunks):
             total = 0.0
             for k in range(K):
                 d2 = 1.0
@@ -275,12 +218,12 @@ def _clustering_gradient(H, centers, frequencies, G, beta):
             for k in range(K):
                 q = kernel[k] * scale
                 p = q * q * rarity[k] * certainty
-                new_frequencies[block, k] += q
+                new_frequencies[chunk, k] += q
                 force = 2 * beta * kernel[k] * (p - q)
                 for x in range(dim):
                     pull = force * (H[i, x] - centers[k, x])
                     G[i, x] += np.float32(pull)
-                    center_gradient[block, k, x] -= pull
+                    center_gradient[chunk, k, x] -= pull
     return new_frequencies, center_gradient
 
 

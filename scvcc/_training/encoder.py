@@ -1,27 +1,18 @@
-"""The encoder: an MLP from the input features to the embedding, and the rows it reads, one mini-batch at a time."""
-
-from __future__ import annotations
+"""The encoder: an MLP from the input features to the embedding, the rows it reads, and what it makes of them."""
 
 import math
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from scvcc._training.graph import Matrix
 
-    from numpy.random import Generator
-
-    from scvcc._training.graph import Matrix
-
-BLOCK = 512  # rows per forward pass outside training; always full, see `encode`
+BLOCK = 512  # rows per forward pass outside training; always full, see `_full_blocks`
 INPUT_NOISE = 0.3  # in training, relative to the scale of the input
-SCALE_EDGES = 500  # from which it is seen how near neighbors are
-NOISE_ROWS, NOISE_NUMBERS = 1024, 2**22  # at most
 
 
 class Encoder(nn.Module):
@@ -58,29 +49,11 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Embedding of a batch."""
-        return self.place((x - self.center) / self.scale)
+        return self.head(self.features(x))
 
-    def place(self, z: Tensor, *, half_precision: bool = False) -> Tensor:
-        """Embedding of a standardized batch; `half_precision` runs the hidden layers in bfloat16, for training."""
-        with torch.autocast(z.device.type, torch.bfloat16) if half_precision else nullcontext():
-            features = self.hidden(z)
-        return self.head(features.float())
-
-
-def has_fast_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 matrices faster than float32 ones."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):
-        capabilities = torch.cpu.get_capabilities()
-        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-    return False
-
-
-def adamw(encoder: Encoder, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW over the encoder's weights, in one kernel where the device has it; the rate is set at each step."""
-    fused = encoder.center.device.type in ("cpu", "cuda")
-    return torch.optim.AdamW(encoder.parameters(), weight_decay=weight_decay, fused=fused)
+    def features(self, x: Tensor) -> Tensor:
+        """Last hidden layer of a batch."""
+        return self.hidden((x - self.center) / self.scale)
 
 
 def _linear(fan_in: int, fan_out: int, generator: torch.Generator) -> nn.Linear:
@@ -100,7 +73,7 @@ def _moments(X: Matrix) -> tuple[np.ndarray, float]:
     n, d = X.shape
     origin = np.zeros(d) if sp.issparse(X) else np.asarray(X[0], np.float64)
     total, squares = np.zeros(d), 0.0
-    for rows in _blocks(n, 8 * BLOCK):
+    for rows in gen_batches(n, 8 * BLOCK):
         block = X[rows] if sp.issparse(X) else X[rows] - origin
         total += np.asarray(block.sum(axis=0, dtype=np.float64)).ravel()
         squares += float(np.square(block.data if sp.issparse(block) else block, dtype=np.float64).sum())
@@ -108,17 +81,13 @@ def _moments(X: Matrix) -> tuple[np.ndarray, float]:
     return origin + mean, math.sqrt(max(squares / (n * d) - float(np.square(mean).mean()), 0.0))
 
 
-def _neighbor_distance(X: Matrix, graph: sp.csr_matrix) -> float:
+def _neighbor_distance(X: Matrix, graph: sp.csr_matrix, n_edges: int = 500) -> float:
     """Median length of some edges of the graph, as a root mean square over the features."""
-    entries = np.unique(np.linspace(0, graph.nnz - 1, SCALE_EDGES, dtype=np.int64))
+    entries = np.unique(np.linspace(0, graph.nnz - 1, n_edges, dtype=np.int64))
     heads = np.searchsorted(graph.indptr, entries, side="right") - 1
     difference = X[heads] - X[graph.indices[entries]]
     squares = difference.multiply(difference) if sp.issparse(difference) else np.square(difference, dtype=np.float64)
     return float(np.median(np.sqrt(np.asarray(squares.mean(axis=1), np.float64))))
-
-
-def _blocks(n: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 class Rows:
@@ -136,11 +105,11 @@ class Rows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, index: Tensor | slice) -> Tensor:
+    def __getitem__(self, index: Tensor) -> Tensor:
         if isinstance(self._rows, Tensor):
             return self._rows[index]
-        picked = index if isinstance(index, slice) else index.cpu().numpy()
-        return torch.from_numpy(self._rows[picked].toarray().astype(np.float32, copy=False)).to(self.device)
+        dense = self._rows[index.cpu().numpy()].toarray()
+        return torch.from_numpy(dense.astype(np.float32, copy=False)).to(self.device)
 
 
 def _writable_float32(X: Matrix) -> np.ndarray:
@@ -151,61 +120,31 @@ def _writable_float32(X: Matrix) -> np.ndarray:
 
 @torch.no_grad()
 def encode(encoder: Encoder, rows: Rows) -> Tensor:
-    """Embedding (n, latent_dim), in blocks of one size.
-
-    The last block is filled up with zeros: matrix products of another shape round differently, and the place of a cell
-    must not depend on the cells it comes with.
-    """
-    parts = []
-    for index in _blocks(len(rows), BLOCK):
-        x = rows[index]
-        missing = BLOCK - len(x)
-        parts.append(encoder(nn.functional.pad(x, (0, 0, 0, missing)))[: len(x)])
-    return torch.cat(parts)
+    """Embedding (n, latent_dim)."""
+    return torch.cat([encoder(x)[:size] for x, size in _full_blocks(rows)])
 
 
 @torch.no_grad()
 def encode_with_features(
     encoder: Encoder, rows: Rows, projection: np.ndarray, index: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Embedding, and projected hidden layer, of the chosen rows, in blocks of one size as in `encode`."""
-    device = encoder.center.device
-    chosen, onto = np.arange(len(rows)) if index is None else index, torch.from_numpy(projection).to(device)
-    places, hidden = [], []
-    for start in range(0, len(chosen), BLOCK):
-        x = rows[torch.from_numpy(chosen[start : start + BLOCK]).to(device)]
-        padded = nn.functional.pad(x, (0, 0, 0, BLOCK - len(x)))
-        features = encoder.hidden((padded - encoder.center) / encoder.scale)
-        places.append(encoder.head(features)[: len(x)].cpu().numpy())
-        hidden.append((features @ onto)[: len(x)].cpu().numpy())
-    return np.concatenate(places), np.concatenate(hidden)
+    """Embedding, and projected last hidden layer, of all rows or those of number `index`."""
+    onto = torch.from_numpy(projection).to(rows.device)
+    H, Z = [], []
+    for x, size in _full_blocks(rows, index):
+        features = encoder.features(x)
+        H.append(encoder.head(features)[:size].cpu().numpy())
+        Z.append((features @ onto)[:size].cpu().numpy())
+    return np.concatenate(H), np.concatenate(Z)
 
 
-def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.device) -> list[Tensor]:
-    """Random batches that cover all rows once, as index tensors on the device."""
-    return list(torch.from_numpy(rng.permutation(n)).to(device).split(batch_size))
+def _full_blocks(rows: Rows, index: np.ndarray | None = None) -> Iterator[tuple[Tensor, int]]:
+    """Rows in blocks of one size, and how many rows there are in each: the last is filled up with zeros.
 
-
-class NoisyInput:
-    """Standardizes the input and adds Gaussian noise, for training: new points then land nearer to where they belong.
-
-    Noise is drawn from a stock of rows on the device, which needs no random generator there; the stock holds the shift of
-    the standardization too, so that both take one pass over a batch.
+    Matrix products of another shape round differently, and the embedding of a cell must not depend on the cells it comes
+    with.
     """
-
-    def __init__(self, encoder: Encoder, rng: Generator, size: float = INPUT_NOISE) -> None:
-        n_features = len(encoder.center)
-        n_rows = min(NOISE_ROWS, max(NOISE_NUMBERS // n_features, 1))
-        noise = size * rng.standard_normal((n_rows, n_features), dtype=np.float32)
-        self._stock = torch.from_numpy(noise).to(encoder.center.device) - encoder.center / encoder.scale
-        self._factor = 1 / float(encoder.scale)
-        self._rng = rng
-
-    def __call__(self, x: Tensor) -> Tensor:
-        index = torch.from_numpy(self._rng.integers(len(self._stock), size=len(x)))
-        return self._stock[index.to(x.device)].add_(x, alpha=self._factor)
-
-
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+    index = np.arange(len(rows)) if index is None else index
+    for block in gen_batches(len(index), BLOCK):
+        x = rows[torch.from_numpy(index[block]).to(rows.device)]
+        yield nn.functional.pad(x, (0, 0, 0, BLOCK - len(x))), len(x)

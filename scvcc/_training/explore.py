@@ -1,59 +1,52 @@
-"""What the coordinates alone can tell, without an encoder: numbers of clusters, and what recurs on parts of the points."""
+"""Cluster counts and stability, without an encoder."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
 
-from scvcc._clusters import labels as _labels
+from scvcc._clusters.counts import Count, best_count, score_counts
+from scvcc._training.layout import STRUCTURE_STEPS, optimize_structure
 from scvcc._training.monitor import Monitor
-from scvcc._training.recipe import STRUCTURE_STEPS, Gauge, find_clusters, optimize_structure
+from scvcc._training.recipe import find_clusters
+from scvcc._training.run import Run
+from scvcc._training.settings import Settings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import scipy.sparse as sp
-    from numpy.random import Generator
-
-    from scvcc._training.settings import Settings
+Limits: TypeAlias = tuple[int, int]  # lowest and highest number of clusters
 
 
 def suggest_counts(
-    graph: sp.csr_matrix,
-    settings: Settings,
-    seed: int,
-    *,
-    limits: tuple[int, int],
-    n_runs: int,
-    share: float,
-    progress: bool,
+    graph: sp.csr_matrix, settings: Settings, seed: int, *, limits: Limits, n_runs: int, share: float, progress: bool
 ) -> tuple[dict[str, np.ndarray], int]:
     """Columns of a table with one row for each number of clusters, and the number that training would choose."""
+    on_parts = replace(settings, min_cluster_size=max(round(share * settings.min_cluster_size), 1))
     with Monitor((1 + n_runs) * STRUCTURE_STEPS, show=progress) as monitor:
-        H, rng = structure(graph, settings, seed, monitor)
-        fine, counts = _labels.score_counts(H, graph, rng, limits=limits, min_size=settings.min_cluster_size)
+        fine, counts = _counts(graph, settings, seed, limits, monitor)
         if not counts:
             raise ValueError(f"k_range={limits} is out of reach: {graph.shape[0]} points have too few small clusters.")
         agreement = np.full((n_runs, len(counts)), np.nan)
-        for run, (points, part) in enumerate(parts(graph, n_runs, share, seed)):
-            H, rng = structure(part, settings, seed + 1 + run, monitor)
-            least = max(round(share * settings.min_cluster_size), 1)
-            part_fine, found = _labels.score_counts(H, part, rng, limits=limits, min_size=least)
+        for i, (points, part) in enumerate(parts(graph, n_runs, share, seed)):
+            part_fine, part_counts = _counts(part, on_parts, seed + 1 + i, limits, monitor)
             for column, k in enumerate(counts):
-                if k in found:
-                    whole = counts[k].parent[fine[points]]
-                    agreement[run, column] = adjusted_rand_score(whole, found[k].parent[part_fine])
+                if k in part_counts:
+                    whole, again = counts[k].parent[fine[points]], part_counts[k].parent[part_fine]
+                    agreement[i, column] = adjusted_rand_score(whole, again)
     table = {"n_clusters": np.array(list(counts))}
     for name in ("score", "cut", "smallest", "largest", "eligible"):
         table[name] = np.array([getattr(count, name) for count in counts.values()])
     if n_runs:
-        known = np.isfinite(agreement)
-        mean = np.where(known, agreement, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-        table["reproducibility"] = np.where(known.any(axis=0), mean, np.nan)
-    return table, _labels.best_count(counts)
+        table["reproducibility"] = np.ma.masked_invalid(agreement).mean(axis=0).filled(np.nan)
+    return table, best_count(counts)
+
+
+def _counts(
+    graph: sp.csr_matrix, settings: Settings, seed: int, limits: Limits, monitor: Monitor
+) -> tuple[np.ndarray, dict[int, Count]]:
+    H, run = structure(graph, settings, seed, monitor)
+    return score_counts(H, graph, run.rng, limits=limits, min_size=settings.min_cluster_size)
 
 
 def recurrence(
@@ -71,27 +64,26 @@ def recurrence(
     Returns the Jaccard index of each cluster with the best match of each run, (n_runs, K), and for each point the mean
     index of its cluster with the one it falls into, (n,). NaN where a run holds nothing of a cluster, or no run a point.
     """
-    K = int(labels.max()) + 1
+    K, n = int(labels.max()) + 1, len(labels)
     settings = replace(settings, n_clusters=K)
-    best, total, draws = np.full((n_runs, K), np.nan), np.zeros(len(labels)), np.zeros(len(labels))
+    best, total, draws = np.full((n_runs, K), np.nan), np.zeros(n), np.zeros(n)
     with Monitor(n_runs * STRUCTURE_STEPS, show=progress) as monitor:
-        for run, (points, part) in enumerate(parts(graph, n_runs, share, seed)):
-            H, rng = structure(part, settings, seed + 1 + run, monitor)
-            found = find_clusters(H, part, settings, rng)
-            index = jaccard(labels[points], found, K)
+        for i, (points, part) in enumerate(parts(graph, n_runs, share, seed)):
+            again = find_clusters(*structure(part, settings, seed + 1 + i, monitor))
+            index = jaccard(labels[points], again, K)
             present = np.bincount(labels[points], minlength=K) > 0
-            best[run, present] = index.max(axis=1)[present]
-            total[points] += index[labels[points], found]
+            best[i, present] = index.max(axis=1)[present]
+            total[points] += index[labels[points], again]
             draws[points] += 1
-    return best, np.divide(total, draws, out=np.full(len(labels), np.nan), where=draws > 0)
+    return best, np.divide(total, draws, out=np.full(n, np.nan), where=draws > 0)
 
 
-def structure(graph: sp.csr_matrix, settings: Settings, seed: int, monitor: Monitor) -> tuple[np.ndarray, Generator]:
-    """Coordinates in many dimensions as `train` makes them from this seed, and the generator as it is then."""
+def structure(graph: sp.csr_matrix, settings: Settings, seed: int, monitor: Monitor) -> tuple[np.ndarray, Run]:
+    """Coordinates in many dimensions as `train` makes them from this seed, and the run as it is then."""
     rng = np.random.default_rng(seed)
     rng.integers(2**31)  # what `train` draws for the weights of the encoder
-    gauge = Gauge(graph, settings, rng)
-    return optimize_structure(graph, settings, gauge, rng, monitor)[1], rng
+    run = Run(graph, settings, rng, monitor)
+    return optimize_structure(run)[1], run
 
 
 def parts(graph: sp.csr_matrix, n_runs: int, share: float, seed: int) -> Iterator[tuple[np.ndarray, sp.csr_matrix]]:

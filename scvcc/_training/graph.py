@@ -1,7 +1,5 @@
 """The latent graph: from points to symmetric neighbor weights (equations 1 and 2 of the paper)."""
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -14,7 +12,6 @@ Matrix: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray
 GraphMode: TypeAlias = Literal["distance", "connectivity"]
 
 EXACT_SEARCH_LIMIT = 16_384  # rows; below, brute force is as quick as pynndescent's start-up
-SMALLEST_WEIGHT = 1e-12  # keeps an edge in the graph when its softmax weight underflows
 
 
 def search_space(X: Matrix, n_pcs: int | None, *, seed: int) -> Matrix:
@@ -27,9 +24,8 @@ def search_space(X: Matrix, n_pcs: int | None, *, seed: int) -> Matrix:
     n_components = min(n_pcs, min(X.shape) - 1)
     if n_components < 1:
         return X
-    if sp.issparse(X):
-        return TruncatedSVD(n_components, random_state=seed).fit_transform(X)
-    return PCA(n_components, random_state=seed).fit_transform(X)
+    axes = TruncatedSVD if sp.issparse(X) else PCA
+    return axes(n_components, random_state=seed).fit_transform(X)
 
 
 def neighbor_distances(
@@ -50,28 +46,24 @@ def neighbor_distances(
         Z, metric = normalize(Z), "euclidean"
     if n <= EXACT_SEARCH_LIMIT:
         search = NearestNeighbors(n_neighbors=n_neighbors, metric=metric, n_jobs=n_jobs).fit(Z)
-        distances, indices = search.kneighbors()  # without an argument, a row is not its own neighbor
-    else:
-        indices, distances = _descend(Z, n_neighbors, metric, seed, n_jobs)
-    return _as_csr(indices, distances, n)
-
-
-def _descend(Z: Matrix, n_neighbors: int, metric: str, seed: int, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Approximate neighbors; a row's own index and unfilled places come back as -1."""
+        return search.kneighbors_graph(mode="distance")  # without rows to look up, a row is not its own neighbor
     from pynndescent import NNDescent  # compiles on import, so only where it is needed
 
     index = NNDescent(Z, metric=metric, n_neighbors=n_neighbors + 1, random_state=seed, n_jobs=n_jobs)
-    indices, distances = index.neighbor_graph
-    is_self = indices == np.arange(len(indices))[:, None]
-    is_self[~is_self.any(axis=1), -1] = True  # self was not found: drop the farthest instead
-    shape = (len(indices), n_neighbors)
-    return indices[~is_self].reshape(shape), distances[~is_self].reshape(shape)
+    return _without_self(*index.neighbor_graph)
 
 
-def _as_csr(indices: np.ndarray, distances: np.ndarray, n: int) -> sp.csr_matrix:
-    found = indices >= 0
-    indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
-    return sp.csr_matrix((distances[found], indices[found], indptr), shape=(n, n))
+def _without_self(indices: np.ndarray, distances: np.ndarray) -> sp.csr_matrix:
+    """Neighbors found by descent as a sparse matrix; a row that did not find itself loses its farthest neighbor instead.
+
+    Neighbors that were not found have index −1.
+    """
+    n = len(indices)
+    is_self = indices == np.arange(n)[:, None]
+    is_self[~is_self.any(axis=1), -1] = True
+    keep = ~is_self & (indices >= 0)
+    indptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))])
+    return sp.csr_matrix((distances[keep], indices[keep], indptr), shape=(n, n))
 
 
 def check_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
@@ -95,13 +87,13 @@ def check_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
 
 
 def _without_diagonal(csr: sp.csr_matrix) -> sp.csr_matrix:
-    rows = _row_of_each_entry(csr)
-    keep = rows != csr.indices
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=csr.shape[0]))])
+    keep = entry_rows(csr) != csr.indices
+    indptr = np.concatenate([[0], np.cumsum(keep)])[csr.indptr]
     return sp.csr_matrix((csr.data[keep], csr.indices[keep], indptr), shape=csr.shape)
 
 
-def _row_of_each_entry(csr: sp.csr_matrix) -> np.ndarray:
+def entry_rows(csr: sp.csr_matrix) -> np.ndarray:
+    """Number of the row of each stored entry."""
     return np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
 
 
@@ -112,11 +104,23 @@ def attractive_forces(distances: sp.csr_matrix) -> sp.csr_matrix:
     on MNIST with pixels in [0, 1], the paper's case. Rows may hold different numbers of neighbors.
     """
     D = distances.astype(np.float64)
-    rows = _row_of_each_entry(D)
-    nearest, farthest = _row_extremes(D, rows)
-    force = np.exp((nearest[rows] - D.data) / _distance_scale(D, nearest, farthest))
-    force /= np.bincount(rows, weights=force, minlength=D.shape[0])[rows]
-    return sp.csr_matrix((np.maximum(force, SMALLEST_WEIGHT), D.indices, D.indptr), shape=D.shape)
+    n, rows = D.shape[0], entry_rows(D)
+    nearest, farthest = np.full(n, np.inf), np.full(n, -np.inf)
+    np.minimum.at(nearest, rows, D.data)
+    np.maximum.at(farthest, rows, D.data)
+    scale = _typical((farthest - nearest)[np.diff(D.indptr) > 1])
+    force = np.exp((nearest[rows] - D.data) / scale)
+    force /= np.bincount(rows, weights=force, minlength=n)[rows]
+    force = np.maximum(force, 1e-12)  # an edge stays in the graph when its softmax weight underflows
+    return sp.csr_matrix((force, D.indices, D.indptr), shape=D.shape)
+
+
+def _typical(ranges: np.ndarray) -> float:
+    """The median; if most neighbors coincide, that of the rows that have a range; then any positive number."""
+    for values in (ranges, ranges[ranges > 0]):
+        if len(values) and np.median(values) > 0:
+            return float(np.median(values))
+    return 1.0
 
 
 def latent_graph(distances: sp.csr_matrix) -> sp.csr_matrix:
@@ -126,31 +130,9 @@ def latent_graph(distances: sp.csr_matrix) -> sp.csr_matrix:
 
 
 def given_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
-    """The latent graph of distances, or weights, that a user gives for `n` points."""
+    """The latent graph of distances that a user gives for `n` points, or of weights: the larger of both directions."""
     checked = check_graph(graph, n, mode)
-    return latent_graph(checked) if mode == "distance" else symmetric_weights(checked)
-
-
-def _row_extremes(D: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    nearest = np.full(D.shape[0], np.inf)
-    farthest = np.full(D.shape[0], -np.inf)
-    np.minimum.at(nearest, rows, D.data)
-    np.maximum.at(farthest, rows, D.data)
-    return nearest, farthest
-
-
-def _distance_scale(D: sp.csr_matrix, nearest: np.ndarray, farthest: np.ndarray) -> float:
-    spread = (farthest - nearest)[np.diff(D.indptr) > 1]
-    scale = float(np.median(spread)) if len(spread) else 0.0
-    if scale <= 0:  # most neighbors coincide: fall back to the rows that have a range, then to any positive number
-        positive = spread[spread > 0]
-        scale = float(np.median(positive)) if len(positive) else 1.0
-    return scale
-
-
-def symmetric_weights(weights: sp.csr_matrix) -> sp.csr_matrix:
-    """Given affinities as a latent graph: the larger of the two directions, zeros dropped."""
-    return _tidy(weights.maximum(weights.T))
+    return latent_graph(checked) if mode == "distance" else _tidy(checked.maximum(checked.T))
 
 
 def _tidy(graph: sp.spmatrix) -> sp.csr_matrix:
@@ -168,8 +150,8 @@ def boundary_score(graph: sp.csr_matrix, mode: GraphMode = "distance") -> np.nda
     """
     csr = check_graph(graph, graph.shape[0], mode)
     F = attractive_forces(csr) if mode == "distance" else csr
-    n, rows = F.shape[0], _row_of_each_entry(F)
-    count = np.maximum(np.bincount(rows, minlength=n), 1)
-    mean = np.bincount(rows, weights=F.data, minlength=n) / count
-    variance = np.bincount(rows, weights=(F.data - mean[rows]) ** 2, minlength=n) / count
+    n, rows = F.shape[0], entry_rows(F)
+    n_neighbors = np.maximum(np.diff(F.indptr), 1)
+    mean = np.bincount(rows, weights=F.data, minlength=n) / n_neighbors
+    variance = np.bincount(rows, weights=(F.data - mean[rows]) ** 2, minlength=n) / n_neighbors
     return np.divide(np.sqrt(variance), mean, out=np.zeros(n), where=mean > 0).astype(np.float32)

@@ -1,6 +1,7 @@
 """The four losses of VCC as pure functions of distances and soft assignments."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,3 +63,26 @@ def clustering_loss(P: Tensor, Q: Tensor) -> Tensor:
     """L_clu: KL(P ‖ Q), averaged over points."""
     tiny = torch.finfo(Q.dtype).tiny
     return (P * (P.clamp(min=tiny).log() - Q.clamp(min=tiny).log())).sum(dim=1).mean()
+
+
+def drawn_losses(d_minus: Tensor, d_plus: Tensor, d_apart: Tensor, *, repulsion: float) -> dict[str, Tensor]:
+    """The losses of edges drawn from E⁻, edges drawn from E⁺, and disconnected pairs, of which there may be none."""
+    even = torch.full_like(d_minus, 1 / len(d_minus))
+    return {
+        "boundary": boundary_loss(d_minus, even, repulsion=repulsion),
+        "contraction": contraction_loss(d_plus, even),
+        "expansion": expansion_loss(d_apart) if len(d_apart) else d_apart.sum(),
+    }
+
+
+def self_training_loss(H: Tensor, centers: Tensor, frequencies: Tensor | None = None) -> Tensor:
+    """L_clu with its own target held fixed; without `frequencies` over all points, `H` are all of them."""
+    Q = soft_assignment(H, centers)
+    P = target_distribution(Q, Q.sum(dim=0) if frequencies is None else frequencies).detach()
+    return clustering_loss(P, Q)
+
+
+def weighted_total(terms: Mapping[str, Any], weights: Mapping[str, float], beta: float) -> Any:
+    """L = Σ weight · loss, with β on the clustering loss; terms without a weight, such as the anchor, count once."""
+    coefficients = {**weights, "clustering": weights["clustering"] * beta}
+    return sum(coefficients.get(name, 1.0) * value for name, value in terms.items())

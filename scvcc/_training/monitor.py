@@ -1,19 +1,21 @@
-"""What training reports: a history of losses, a progress bar, and an error as soon as a loss is not finite."""
-
-from __future__ import annotations
+"""What training reports: losses on a fixed sample, a history of records, a progress bar, and an error if a loss is not finite."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Self
 
 import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.random import Generator
+from torch import Tensor
 from tqdm.auto import tqdm
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
+from scvcc._training.losses import drawn_losses, pair_distance, self_training_loss, weighted_total
+from scvcc._training.sampling import augmented_edges, draw_pairs
+from scvcc._training.settings import Settings
 
 LOSSES = ("boundary", "contraction", "expansion", "clustering", "anchor", "total")
-COLUMNS = ("stage", "step", *LOSSES, "beta", "label_change")
 
 
 class Monitor:
@@ -24,12 +26,10 @@ class Monitor:
         self._labels: np.ndarray | None = None
         self._bar = tqdm(total=total_steps, disable=not show, desc="VCC", unit="step", leave=False)
 
-    def __enter__(self) -> Monitor:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.close()
 
     def advance(self, stage: str, steps: int = 1) -> None:
@@ -46,13 +46,42 @@ class Monitor:
                     "Check X for extreme values, scale it, or lower learning_rate."
                 )
         change = math.nan
-        if labels is not None and self._labels is not None:
-            change = float(np.mean(labels != self._labels))
-        self._labels = labels if labels is not None else self._labels
+        if labels is not None:
+            change = change if self._labels is None else float(np.mean(labels != self._labels))
+            self._labels = labels
         self._records.append({"stage": stage, "step": step, "label_change": change, **values})
         self._bar.set_postfix(loss=f"{values['total']:.3f}", refresh=False)
         return change
 
     def history(self) -> dict[str, np.ndarray]:
         """The records as columns of equal length; NaN where a value was not defined."""
-        return {name: np.array([record.get(name, math.nan) for record in self._records]) for name in COLUMNS}
+        columns = ("stage", "step", *LOSSES, "beta", "label_change")
+        return {name: np.array([record.get(name, math.nan) for record in self._records]) for name in columns}
+
+
+class Gauge:
+    """Measures the four losses of an embedding on a fixed sample of edges and disconnected pairs."""
+
+    def __init__(self, graph: sp.csr_matrix, settings: Settings, rng: Generator, size: int = 20_000) -> None:
+        self._pairs = draw_pairs(augmented_edges(graph), graph, size, rng)
+        self._settings = settings
+
+    def __call__(self, H: np.ndarray, centers: np.ndarray, beta: float) -> dict[str, float]:
+        """The losses by name, their weighted total, and β; without centers there is no clustering loss."""
+        points = torch.from_numpy(np.asarray(H, np.float64))
+        distances = (pair_distance(points[head], points[tail]) for head, tail in self._pairs)
+        terms = drawn_losses(*distances, repulsion=self._settings.repulsion)
+        if len(centers):
+            terms["clustering"] = self_training_loss(points, torch.from_numpy(np.asarray(centers, np.float64)))
+        terms["total"] = weighted_total(terms, self._settings.weights, beta)
+        return {name: float(value) for name, value in terms.items()} | {"beta": beta}
+
+
+def mean_losses(steps: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Take the steps of an epoch, each of which gives its losses; returns the mean of each loss."""
+    sums: dict[str, Tensor] = {}
+    n_steps = 0
+    for terms in steps:
+        sums = {name: value.detach() + sums.get(name, 0) for name, value in terms.items()}
+        n_steps += 1
+    return {name: float(value) / n_steps for name, value in sums.items()}

@@ -1,17 +1,12 @@
 """Edge sets: how often each edge is drawn, and random pairs that the graph does not connect."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 
-if TYPE_CHECKING:
-    from numpy.random import Generator
-
-RATE_CAP = 50.0  # R⁻ has no upper bound in the paper and reaches 1e12 on gene expression
-_ROUNDING = 1e-9  # equal weights have to give a rate of 1, however their mean is rounded
+Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]  # heads and tails
 
 
 class Edges(NamedTuple):
@@ -23,16 +18,19 @@ class Edges(NamedTuple):
     contraction: np.ndarray  # (e,) float64, share of the edge in E⁺, sums to 1
 
 
-def boundary_rates(weights: np.ndarray, *, cap: float = RATE_CAP) -> np.ndarray:
-    """R⁻ = ⌊F̃max / F̃⌋ (equation 4): weak edges, found at cluster borders, are drawn more often."""
+def boundary_rates(weights: np.ndarray, *, cap: float = 50.0) -> np.ndarray:
+    """R⁻ = ⌊F̃max / F̃⌋ (equation 4): weak edges, found at cluster borders, are drawn more often.
+
+    The paper has no cap; without one, rates reach 1e12 on gene expression.
+    """
     weights = np.asarray(weights, dtype=np.float64)
-    return np.minimum(np.floor(weights.max() / weights + _ROUNDING), cap)
+    return np.minimum(np.floor(weights.max() / weights + 1e-9), cap)  # 1e-9: equal weights give 1, however rounded
 
 
 def contraction_rates(weights: np.ndarray) -> np.ndarray:
     """R⁺ = ⌊F̃ / F̃mean⌋ (equation 6): strong edges are drawn more often, those below the mean never."""
     weights = np.asarray(weights, dtype=np.float64)
-    return np.floor(weights / weights.mean() + _ROUNDING)
+    return np.floor(weights / weights.mean() + 1e-9)
 
 
 def augmented_edges(graph: sp.csr_matrix) -> Edges:
@@ -48,23 +46,25 @@ def sample_edges(share: np.ndarray, size: int, rng: Generator) -> np.ndarray:
     return np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right").clip(max=len(share) - 1)
 
 
-def sample_disconnected_pairs(graph: sp.csr_matrix, size: int, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-    """`size` uniform random pairs of different rows that share no edge (B*neg in the paper).
+def draw_pairs(edges: Edges, graph: sp.csr_matrix, size: int, rng: Generator) -> tuple[Pairs, Pairs, Pairs]:
+    """`size` edges drawn from E⁻, as many from E⁺, and as many disconnected pairs."""
+    minus, plus = (sample_edges(share, size, rng) for share in (edges.boundary, edges.contraction))
+    apart = sample_disconnected_pairs(graph, size, rng)
+    return (edges.head[minus], edges.tail[minus]), (edges.head[plus], edges.tail[plus]), apart
 
-    Both arrays are empty if every pair is connected.
-    """
+
+def sample_disconnected_pairs(graph: sp.csr_matrix, size: int, rng: Generator) -> Pairs:
+    """`size` uniform random pairs of different rows that share no edge (B*neg in the paper); none if all do."""
     n = graph.shape[0]
-    keys = _edge_keys(graph)
     if 2 * graph.nnz > n * (n - 1):  # most pairs are connected: list the others
-        everything = np.arange(n * n)
-        free = everything[~_related(keys, everything, n)]
+        free = np.flatnonzero(~_are_related(graph, *np.divmod(np.arange(n * n), n)))
         pairs = rng.choice(free, size) if len(free) else free
     else:
         pairs = np.empty(0, np.int64)
         while len(pairs) < size:
             drawn = rng.integers(n * n, size=2 * size)
-            pairs = np.concatenate([pairs, drawn[~_related(keys, drawn, n)]])
-    return pairs[:size] // n, pairs[:size] % n
+            pairs = np.concatenate([pairs, drawn[~_are_related(graph, *np.divmod(drawn, n))]])
+    return np.divmod(pairs[:size], n)
 
 
 def sample_neighbors(
@@ -78,28 +78,20 @@ def sample_neighbors(
     first, last = graph.indptr[points], graph.indptr[points + 1]
     low, high = cumulative[first], cumulative[last]
     drawn = low[:, None] + rng.random((len(points), n_draws)) * (high - low)[:, None]
-    place = np.searchsorted(cumulative, drawn, side="right") - 1
-    place = np.minimum(place, np.maximum(last - 1, 0)[:, None])  # u can round up to the row's end
-    return np.where((high > low)[:, None], graph.indices[place], points[:, None]).astype(np.int64)
+    entries = np.searchsorted(cumulative, drawn, side="right") - 1
+    entries = np.minimum(entries, np.maximum(last - 1, 0)[:, None])  # u can round up to the row's end
+    return np.where((high > low)[:, None], graph.indices[entries], points[:, None]).astype(np.int64)
 
 
 def sample_strangers(
     graph: sp.csr_matrix, points: np.ndarray, n_draws: int, rng: Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each of the rows `points`, random rows (m, n_draws), and which of them are neither itself nor connected."""
-    n = graph.shape[0]
-    tails = rng.integers(n, size=(len(points), n_draws))
-    related = _related(_edge_keys(graph), (points[:, None] * n + tails).ravel(), n)
+    tails = rng.integers(graph.shape[0], size=(len(points), n_draws))
+    related = _are_related(graph, np.repeat(points, n_draws), tails.ravel())
     return tails, ~related.reshape(tails.shape)
 
 
-def _edge_keys(graph: sp.csr_matrix) -> np.ndarray:
-    """Head · n + tail of every entry: ascending, because the indices of a latent graph are sorted."""
-    n = graph.shape[0]
-    return np.repeat(np.arange(n, dtype=np.int64), np.diff(graph.indptr)) * n + graph.indices
-
-
-def _related(keys: np.ndarray, drawn: np.ndarray, n: int) -> np.ndarray:
-    """Which of the drawn keys join a row with itself or with a neighbor."""
-    place = np.searchsorted(keys, drawn).clip(max=len(keys) - 1)
-    return (drawn // n == drawn % n) | (keys[place] == drawn)
+def _are_related(graph: sp.csr_matrix, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
+    """Which pairs are of a row with itself or with a neighbor."""
+    return (heads == tails) | (np.asarray(graph[heads, tails]).ravel() != 0)

@@ -1,15 +1,10 @@
 """How many threads the compiled kernels and torch use."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numba
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextmanager
@@ -39,7 +34,7 @@ def threads(n_jobs: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def threads_for(n: int, least: int) -> Iterator[None]:
+def threads_for(n: int, least: int = 2_000) -> Iterator[None]:
     """As many of the caller's numba threads as have `least` of `n` points each: waking one costs more than a few points."""
     with restored_threads():
         numba.set_num_threads(max(1, min(numba.get_num_threads(), n // least)))

@@ -20,7 +20,9 @@ from scvcc._model import rows as _rows
 from scvcc._model import vcc as _estimator
 from scvcc._training import coordinates as _coordinates
 from scvcc._training import encoder as _encoder
+from scvcc._training import fitting as _fitting
 from scvcc._training import recipe as _train
+from scvcc._training.threads import threads_for
 
 SMALL = {"hidden": (32,), "epochs": 1}
 
@@ -216,7 +218,7 @@ def test_threads_are_set_and_put_back(data, monkeypatch):
 def test_compiled_kernels_do_not_change_the_threads_of_torch(data, monkeypatch, n_jobs):
     seen = []
     original = _train.fit_encoder
-    monkeypatch.setattr(_coordinates, "POINTS_PER_THREAD", 1)
+    monkeypatch.setattr(_coordinates, "threads_for", lambda n: threads_for(n, least=1))
     monkeypatch.setattr(_train, "fit_encoder", lambda *args: seen.append(torch.get_num_threads()) or original(*args))
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     torch.set_num_threads(1)
@@ -395,7 +397,7 @@ def stored_kinds(X, folder):
 def test_rows_in_files_give_the_same_bits(data, tmp_path, monkeypatch):
     monkeypatch.setattr(_encoder, "BLOCK", 64)
     monkeypatch.setattr(_rows, "_rows_at_a_time", lambda X: 64)
-    monkeypatch.setattr(_train, "ENCODER_STEPS", 20)
+    monkeypatch.setattr(_fitting, "encoder_steps", lambda n, settings: 20)
     X = np.round(np.abs(data[0])).astype(np.uint8)  # whole numbers: no kind rounds
     kinds = stored_kinds(X, tmp_path)
     for limit in (120, None):

@@ -9,8 +9,13 @@ from scvcc._training import graph as _graph
 from scvcc._training import losses as _losses
 from scvcc._training import sampling as _sampling
 from scvcc._training.coordinates import FreeCoordinates
+from scvcc._training.threads import threads_for
 
-WEIGHTS = {"boundary": 0.3, "contraction": 1.0, "expansion": 0.0, "clustering": 1.0}
+
+@pytest.fixture
+def weighted(settings):
+    """Settings with other weights."""
+    return settings(weights={"boundary": 0.3, "contraction": 1.0, "expansion": 0.2, "clustering": 1.0})
 
 
 @pytest.fixture
@@ -20,17 +25,17 @@ def graph():
 
 
 def compiled_gradient(H, graph, *, boundary=0.0, contraction=0.0, expansion=0.0, repulsion=0.1, n_negatives=5, seed=0):
-    minus, plus = _coordinates._edge_strengths(graph)
-    weights = (np.float32(value) for value in (boundary, contraction, expansion, repulsion))
+    minus, plus = _coordinates.edge_strengths(graph)
+    forces = np.array([boundary, contraction, expansion, repulsion], np.float32)
     return _coordinates._gradient(
         H.astype(np.float32),
         graph.indptr.astype(np.int64),
         graph.indices.astype(np.int32),
         minus,
         plus,
-        *weights,
-        n_negatives,
+        forces,
         np.uint64(seed),
+        n_negatives,
     )
 
 
@@ -51,6 +56,13 @@ def test_exponential_is_accurate_over_its_range():
     x = np.concatenate([[0.0], np.geomspace(1e-3, 15, 2000)]).astype(np.float32)
     found = np.array([_coordinates._exp.py_func(value) for value in x])
     np.testing.assert_allclose(found, np.exp(x.astype(np.float64)), rtol=1e-6)
+
+
+def test_connections_are_found_in_sorted_slices():
+    neighbors = np.array([9, 1, 4, 7, 0, 4], np.int32)
+    for j in range(10):
+        assert _coordinates._is_connected.py_func(neighbors, 1, 4, j) == (j in (1, 4, 7))
+        assert not _coordinates._is_connected.py_func(neighbors, 2, 2, j)
 
 
 def test_far_edges_pull_and_do_not_push():
@@ -98,7 +110,7 @@ def test_clustering_force_is_the_gradient_of_the_loss():
 
 def test_contraction_between_clusters_counts_less(graph):
     labels = np.arange(graph.shape[0]) % 3
-    (minus, plus), (same_minus, held) = _coordinates._edge_strengths(graph), _coordinates._edge_strengths(graph, labels)
+    (minus, plus), (same_minus, held) = _coordinates.edge_strengths(graph), _coordinates.edge_strengths(graph, labels)
     heads = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
     crossing = labels[heads] != labels[graph.indices]
     np.testing.assert_array_equal(same_minus, minus)
@@ -120,15 +132,14 @@ def test_adam_step_equals_torch():
     np.testing.assert_allclose(H, reference.detach(), rtol=1e-4, atol=1e-6)
 
 
-def test_same_bits_for_any_number_of_threads_and_any_chunks(graph, monkeypatch):
-    monkeypatch.setattr(_coordinates, "POINTS_PER_THREAD", 1)
+def test_same_bits_for_any_number_of_threads_and_any_chunks(graph, weighted, monkeypatch):
+    monkeypatch.setattr(_coordinates, "threads_for", lambda n: threads_for(n, least=1))
     start = np.random.default_rng(2).normal(size=(40, 2))
-    weights = {**WEIGHTS, "expansion": 0.2}
 
     def run(threads, chunk):
         before = numba.get_num_threads()
         numba.set_num_threads(threads)
-        points = FreeCoordinates(start, graph, weights, 0.1, 30, 0.1, 7, centers=np.eye(2), final_beta=0.2)
+        points = FreeCoordinates(start, graph, weighted, 7, 30, 0.1, centers=np.eye(2))
         while points.step < 30:
             points.run(chunk)
         numba.set_num_threads(before)
@@ -146,37 +157,17 @@ def test_another_seed_gives_other_pairs(graph):
     assert not np.allclose(a, b)
 
 
-def test_schedules():
+def test_schedules(weighted):
     graph = sp.csr_matrix(np.ones((3, 3), np.float32) - np.eye(3, dtype=np.float32))
     start = np.random.default_rng(0).normal(size=(3, 2))
-    plain = FreeCoordinates(start, graph, WEIGHTS, 0.1, 10, 0.1, 0)
+    plain = FreeCoordinates(start, graph, weighted, 0, 10, 0.1)
     plain.run(5)
-    assert plain.boundary_weight == WEIGHTS["boundary"]
+    assert plain.boundary_weight == weighted.weights["boundary"]
     assert plain.beta == 0
-    with_centers = FreeCoordinates(start, graph, WEIGHTS, 0.1, 10, 0.1, 0, centers=start[:2], final_beta=0.2)
+    with_centers = FreeCoordinates(start, graph, weighted, 0, 10, 0.1, centers=start[:2])
     with_centers.run(5)
-    assert with_centers.boundary_weight == pytest.approx(WEIGHTS["boundary"] / 2)
+    assert with_centers.boundary_weight == pytest.approx(weighted.weights["boundary"] / 2)
     assert with_centers.beta == pytest.approx(0.1)
     with_centers.run(99)
     assert with_centers.step == 10
-
-
-@pytest.mark.parametrize("n", [60, 400])
-def test_spectral_start_equals_dense_eigenvectors(n):
-    rng = np.random.default_rng(0)
-    Z = np.vstack([rng.normal(size=(n // 2, 3)), rng.normal(size=(n // 2, 3)) + 3])
-    graph = _graph.latent_graph(_graph.neighbor_distances(Z, 10))
-    degree = graph.toarray().sum(axis=1)
-    values, vectors = np.linalg.eigh(graph.toarray() / np.sqrt(np.outer(degree, degree)))
-    expected = vectors[:, -2] / np.sqrt(degree)
-    found = _coordinates.spectral_start(graph, 3, np.random.default_rng(0))
-    assert abs(np.corrcoef(found[:, 0], expected)[0, 1]) > 0.999
-    assert np.abs(found).max() < 1.01
-
-
-def test_spectral_start_of_pieces_and_isolated_points_is_finite():
-    block = np.ones((5, 5)) - np.eye(5)
-    graph = sp.csr_matrix(sp.block_diag([block, block, np.zeros((2, 2))]), dtype=np.float32)
-    H = _coordinates.spectral_start(graph, 4, np.random.default_rng(0))
-    assert H.shape == (12, 4)
-    assert np.isfinite(H).all()
+    assert with_centers.beta == pytest.approx(0.2)

@@ -1,4 +1,3 @@
-import anndata as ad
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -6,7 +5,7 @@ import torch
 
 from scvcc._training import encoder as _encoder
 from scvcc._training import graph as _graph
-from scvcc._training.encoder import Encoder, Rows, encode
+from scvcc._training.encoder import Encoder, Rows, encode, encode_with_features
 
 CPU = torch.device("cpu")
 
@@ -90,54 +89,8 @@ def test_weights_come_from_the_generator_and_leave_the_global_state(X):
 @pytest.mark.filterwarnings("error")
 def test_read_only_and_fortran_rows(X):
     X.setflags(write=False)
-    np.testing.assert_array_equal(Rows(X, CPU)[:2], X[:2])
-    np.testing.assert_array_equal(Rows(np.asfortranarray(X), CPU)[:2], X[:2])
-
-
-def test_batches_cover_all_rows_once():
-    batches = _encoder.shuffled_batches(103, 20, np.random.default_rng(0), CPU)
-    assert [len(b) for b in batches] == [20] * 5 + [3]
-    assert sorted(torch.cat(batches).tolist()) == list(range(103))
-
-
-@pytest.fixture
-def on_disk(X, tmp_path):
-    """The same rows as arrays, sparse, mapped into memory, and in files."""
-    whole = np.round(np.abs(X)).astype(np.int16)
-    np.save(tmp_path / "rows.npy", whole)
-    stored = {"array": whole, "csr": sp.csr_matrix(whole), "memmap": np.load(tmp_path / "rows.npy", mmap_mode="r")}
-    for name, values in (("dense", whole.astype(np.float32)), ("sparse", sp.csr_matrix(whole.astype(np.float32)))):
-        ad.AnnData(values).write_h5ad(tmp_path / f"{name}.h5ad")
-        stored[f"backed {name}"] = ad.read_h5ad(tmp_path / f"{name}.h5ad", backed="r").X
-    return whole, stored
-
-
-def dense(rows):
-    return rows.toarray() if sp.issparse(rows) else np.asarray(rows)
-
-
-def test_rows_are_taken_and_passed_on_in_blocks(on_disk, monkeypatch):
-    whole, stored = on_disk
-    monkeypatch.setattr(_encoder, "BLOCK_NUMBERS", 1)  # 512 of the 1,300 rows at a time
-    chosen = np.array([0, 1, 511, 512, 1299])
-    for name, rows in stored.items():
-        assert _encoder.has_row_blocks(rows), name
-        found = _encoder.over_blocks(lambda part: np.insert(dense(part), 0, part.shape[0], axis=1), rows)
-        np.testing.assert_array_equal(found[:, 1:], whole, err_msg=name)
-        assert found[:, 0].tolist() == [512] * 1024 + [276] * 276, name
-        for index in (chosen, chosen[:1], np.arange(1300)):
-            np.testing.assert_array_equal(dense(_encoder.take_rows(rows, index)), whole[index], err_msg=name)
-
-
-def test_blocks_are_larger_where_rows_are_short():
-    sizes = []
-    _encoder.over_blocks(lambda part: sizes.append(len(part)) or part[:, 0], np.zeros((40_000, 2), np.float32))
-    assert sizes == [32_768, 7_232]
-
-
-@pytest.mark.parametrize("rows", [[[1.0]], sp.csc_matrix((3, 3)), np.zeros(3), np.array([["a"]]), torch.zeros(3, 2)])
-def test_what_is_not_read_in_blocks(rows):
-    assert not _encoder.has_row_blocks(rows)
+    np.testing.assert_array_equal(Rows(X, CPU)[torch.arange(2)], X[:2])
+    np.testing.assert_array_equal(Rows(np.asfortranarray(X), CPU)[torch.arange(2)], X[:2])
 
 
 @pytest.mark.parametrize("as_input", [np.asarray, sp.csr_matrix])
@@ -160,3 +113,17 @@ def test_neighbors_that_coincide_do_not_set_the_scale():
     encoder = make()
     encoder.standardize(X, graph_of(X))
     assert float(encoder.scale) == pytest.approx(0.5)
+
+
+def test_features_are_the_last_hidden_layer_and_embeddings_those_of_encode(X):
+    encoder, rows = make(), Rows(X, CPU)
+    encoder.standardize(X, graph_of(X))
+    onto = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    H, Z = encode_with_features(encoder, rows, onto)
+    np.testing.assert_array_equal(H, encode(encoder, rows))
+    with torch.no_grad():
+        expected = encoder.hidden((torch.from_numpy(X) - encoder.center) / encoder.scale).numpy() @ onto
+    np.testing.assert_allclose(Z, expected, rtol=1e-4, atol=1e-5)
+    chosen = np.array([3, 700, 1299])
+    for whole, some in zip((H, Z), encode_with_features(encoder, rows, onto, chosen), strict=True):
+        np.testing.assert_allclose(some, whole[chosen], rtol=1e-5)

@@ -1,15 +1,13 @@
-"""What the coordinates alone tell: numbers of clusters, and clusters that come back on parts of the points."""
+"""Cluster counts and stability, without an encoder."""
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
 from scvcc import VCC
+from scvcc._clusters import counts as _counts
 from scvcc._training import explore as _explore
 from scvcc._training import graph as _graph
-from scvcc._training.settings import Settings
-
-SETTINGS = Settings(n_clusters=None)
 
 
 def graph_of(X):
@@ -23,12 +21,16 @@ def apart():
     return X.astype(np.float32), y, graph_of(X)
 
 
-def suggest(graph, **changes):
-    options = {"limits": (2, 12), "n_runs": 0, "share": 0.8, "progress": False, **changes}
-    return _explore.suggest_counts(graph, SETTINGS, 0, **options)
+@pytest.fixture
+def suggest(settings):
+    def run(graph, **changes):
+        options = {"limits": (2, 12), "n_runs": 0, "share": 0.8, "progress": False, **changes}
+        return _explore.suggest_counts(graph, settings(n_clusters=None), 0, **options)
+
+    return run
 
 
-def test_suggestion_is_what_training_finds(apart):
+def test_suggestion_is_what_training_finds(apart, suggest):
     X, _, graph = apart
     table, suggested = suggest(graph, limits=(2, 40))
     model = VCC(None, hidden=(16,), epochs=0, n_neighbors=10, n_pcs=None).fit(X)
@@ -36,16 +38,17 @@ def test_suggestion_is_what_training_finds(apart):
     assert table["n_clusters"][np.argmax(table["score"])] == 3
 
 
-def test_coordinates_are_those_of_training(apart, monkeypatch):
+def test_coordinates_are_those_of_training(apart, monkeypatch, suggest):
     seen = []
-    original = _explore._labels.score_counts
-    monkeypatch.setattr(_explore._labels, "score_counts", lambda H, *a, **k: seen.append(H) or original(H, *a, **k))
+    original = _counts.score_counts
+    for module in (_counts, _explore):
+        monkeypatch.setattr(module, "score_counts", lambda H, *a, **k: seen.append(H) or original(H, *a, **k))
     model = VCC(None, hidden=(4,), epochs=0).fit(apart[0])
     suggest(model.graph_)
     np.testing.assert_array_equal(*seen)
 
 
-def test_reproducibility_is_the_agreement_of_parts(apart):
+def test_reproducibility_is_the_agreement_of_parts(apart, suggest):
     _, _, graph = apart
     table, _ = suggest(graph, n_runs=3)
     at = dict(zip(table["n_clusters"], table["reproducibility"], strict=True))
@@ -54,23 +57,23 @@ def test_reproducibility_is_the_agreement_of_parts(apart):
     assert "reproducibility" not in suggest(graph)[0]
 
 
-def test_real_clusters_come_back_and_halves_of_a_cloud_do_not(apart):
+def test_real_clusters_come_back_and_halves_of_a_cloud_do_not(apart, settings):
     X, y, graph = apart
     labels = np.where((y == 2) & (X[:, 4] > 0), 3, y)
-    runs, cells = _explore.recurrence(graph, labels, SETTINGS, 0, n_runs=9, share=0.8, progress=False)
+    runs, cells = _explore.recurrence(graph, labels, settings(n_clusters=None), 0, n_runs=9, share=0.8, progress=False)
     assert runs.shape == (9, 4) and cells.shape == (320,)
     assert np.median(runs[:, :2], axis=0).min() > 0.99  # a rare run cuts a smaller cloud, and not the large one
     assert runs[:, 2:].mean() < 0.75
     assert cells[y < 2].mean() > 0.9 and cells[y == 2].mean() < 0.75
 
 
-def test_cells_carry_the_index_of_their_cluster_with_the_one_they_fall_into(apart, monkeypatch):
+def test_cells_carry_the_index_of_their_cluster_with_the_one_they_fall_into(apart, monkeypatch, settings):
     _, y, graph = apart
     moved = np.where(np.arange(320) == 0, (y[0] + 1) % 3, y)  # one point in another cluster than it comes back in
     monkeypatch.setattr(_explore, "find_clusters", lambda H, part, *_: y[points])
     points = np.arange(320)
     monkeypatch.setattr(_explore, "parts", lambda *_: [(points, graph)])
-    runs, cells = _explore.recurrence(graph, moved, SETTINGS, 0, n_runs=1, share=0.8, progress=False)
+    runs, cells = _explore.recurrence(graph, moved, settings(n_clusters=None), 0, n_runs=1, share=0.8, progress=False)
     assert (moved != y).sum() == 1
     for i in range(320):
         a, b = np.flatnonzero(moved == moved[i]), np.flatnonzero(y == y[i])
@@ -81,13 +84,13 @@ def test_cells_carry_the_index_of_their_cluster_with_the_one_they_fall_into(apar
         assert runs[0, k] == pytest.approx(max(a.sum() / b.sum() for a, b in zip(sets, unions, strict=True)))
 
 
-def test_a_run_without_a_cluster_and_a_cell_without_a_run_say_nothing(apart, monkeypatch):
+def test_a_run_without_a_cluster_and_a_cell_without_a_run_say_nothing(apart, monkeypatch, settings):
     _, y, graph = apart
     points = np.flatnonzero(y != 0)
     part = graph[points][:, points]
     monkeypatch.setattr(_explore, "parts", lambda *_: [(points, part)])
     monkeypatch.setattr(_explore, "find_clusters", lambda *_: y[points])
-    runs, cells = _explore.recurrence(graph, y, SETTINGS, 0, n_runs=1, share=0.8, progress=False)
+    runs, cells = _explore.recurrence(graph, y, settings(n_clusters=None), 0, n_runs=1, share=0.8, progress=False)
     assert np.isnan(runs[0, 0]) and (runs[0, 1:] == 1).all()
     assert np.isnan(cells[y == 0]).all() and (cells[y != 0] == 1).all()
 
@@ -106,7 +109,7 @@ def test_parts_are_the_graph_between_random_points(apart):
         list(_explore.parts(graph, 1, 0.01, seed=1))
 
 
-def test_same_seed_same_result_and_the_callers_generator_is_left_alone(apart):
+def test_same_seed_same_result_and_the_callers_generator_is_left_alone(apart, suggest):
     graph = apart[2]
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     a, b = (suggest(graph, n_runs=1)[0] for _ in range(2))

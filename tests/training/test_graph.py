@@ -80,10 +80,10 @@ def test_approximate_search_above_the_limit(points, monkeypatch):
 
 
 def test_unfilled_places_and_missing_self_are_dropped():
-    indices = np.array([[1, 2], [0, -1], [1, 0]])
-    csr = _graph._as_csr(indices, np.array([[1.0, 2.0], [1.0, np.inf], [3.0, 2.0]]), 3)
-    np.testing.assert_array_equal(np.diff(csr.indptr), [2, 1, 2])
-    assert np.isfinite(csr.data).all()
+    indices = np.array([[0, 1, 2], [1, 0, -1], [1, 0, 1]])  # the last row did not find itself
+    distances = np.array([[0.0, 1.0, 2.0], [0.0, 1.0, np.inf], [3.0, 4.0, 5.0]])
+    csr = _graph._without_self(indices, distances)
+    np.testing.assert_array_equal(csr.toarray(), [[0, 1, 2], [1, 0, 0], [4, 3, 0]])
 
 
 def test_too_few_rows_for_the_neighbors(points):
@@ -154,7 +154,7 @@ def test_check_graph_keeps_zeros_drops_self_and_copies():
 
 def test_weights_count_relative_to_the_largest_and_zeros_are_no_edges():
     tiny = sp.csr_matrix(([1e-50, 2e-50, 0.0], ([0, 1, 2], [1, 2, 0])), shape=(3, 3))
-    clean = _graph.symmetric_weights(_graph.check_graph(tiny, 3, "connectivity"))
+    clean = _graph.given_graph(tiny, 3, "connectivity")
     np.testing.assert_allclose(clean.toarray(), [[0, 0.5, 0], [0.5, 0, 1], [0, 1, 0]])
     tiny.data[:] = 0
     with pytest.raises(ValueError, match="no edge"):
@@ -187,8 +187,8 @@ def test_bad_graphs_are_named(graph, mode, error, match):
 
 def test_one_sided_affinities_become_symmetric():
     weights = sp.csr_matrix(([0.5, 0.2, 0.9], ([0, 1, 1], [1, 0, 2])), shape=(3, 3))
-    found = _graph.symmetric_weights(weights).toarray()
-    np.testing.assert_allclose(found, [[0, 0.5, 0], [0.5, 0, 0.9], [0, 0.9, 0]], rtol=1e-6)
+    found = _graph.given_graph(weights, 3, "connectivity").toarray()
+    np.testing.assert_allclose(found, np.array([[0, 0.5, 0], [0.5, 0, 0.9], [0, 0.9, 0]]) / 0.9, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

@@ -3,7 +3,6 @@ import pytest
 import torch
 
 from scvcc._training import losses as _losses
-from scvcc._training.settings import COMPACT_WEIGHTS, resolve_weights, weighted_total
 
 LOSSES_OF_DISTANCE = [
     lambda d: _losses.boundary_loss(d, torch.full_like(d, 1 / d.numel()), repulsion=0.1),
@@ -122,16 +121,26 @@ def test_clustering_loss_is_safe_at_both_ends(gap):
 def test_total_is_the_weighted_sum_with_beta():
     terms = {"boundary": 1.0, "contraction": 2.0, "expansion": 4.0, "clustering": 8.0, "anchor": 16.0}
     weights = {"boundary": 0.1, "contraction": 1.0, "expansion": 0.2, "clustering": 0.5}
-    assert weighted_total(terms, weights, beta=0.25) == pytest.approx(0.1 + 2 + 0.8 + 0.25 * 0.5 * 8 + 16)
+    assert _losses.weighted_total(terms, weights, beta=0.25) == pytest.approx(0.1 + 2 + 0.8 + 0.25 * 0.5 * 8 + 16)
 
 
-def test_weights_by_name():
-    assert resolve_weights("compact", None) == COMPACT_WEIGHTS
-    assert resolve_weights("paper", {"expansion": 0})["expansion"] == 0
-    assert set(resolve_weights("paper", None).values()) == {1.0}
-    with pytest.raises(ValueError, match="no loss 'expand'.*expansion"):
-        resolve_weights("compact", {"expand": 1})
-    with pytest.raises(ValueError, match=r"loss_weights\['boundary'\].*-1"):
-        resolve_weights("compact", {"boundary": -1})
-    with pytest.raises(ValueError, match="objective.*'papers'"):
-        resolve_weights("papers", None)
+def test_losses_of_drawn_pairs_are_means():
+    d = [torch.from_numpy(np.random.default_rng(i).uniform(0.1, 3, 20)) for i in range(3)]
+    terms = _losses.drawn_losses(*d, repulsion=0.1)
+    assert terms["boundary"].item() == pytest.approx(np.mean(d[0].numpy() - 0.1 * np.log(1 - np.exp(-d[0].numpy()))))
+    assert terms["contraction"].item() == pytest.approx(d[1].mean().item())
+    assert terms["expansion"].item() == pytest.approx(-np.log(1 - np.exp(-d[2].numpy())).mean())
+    assert _losses.drawn_losses(*d[:2], d[2][:0], repulsion=0.1)["expansion"].item() == 0
+
+
+def test_self_training_holds_the_target_fixed():
+    rng = np.random.default_rng(0)
+    H, C = torch.from_numpy(rng.normal(size=(6, 3))).requires_grad_(), torch.from_numpy(rng.normal(size=(2, 3)))
+    Q = _losses.soft_assignment(H, C)
+    P = _losses.target_distribution(Q, Q.sum(dim=0)).detach()
+    expected = torch.autograd.grad(_losses.clustering_loss(P, Q), H)[0]
+    found = torch.autograd.grad(_losses.self_training_loss(H, C), H)[0]
+    np.testing.assert_allclose(found, expected)
+    frequencies = torch.tensor([1.0, 9.0], dtype=torch.float64)
+    P = _losses.target_distribution(Q, frequencies).detach()
+    assert _losses.self_training_loss(H, C, frequencies).item() == pytest.approx(_losses.clustering_loss(P, Q).item())

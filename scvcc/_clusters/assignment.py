@@ -1,0 +1,89 @@
+"""Points and centers: which center is nearest, how sure that is, and what becomes of clusters without points."""
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.random import Generator
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+
+
+def nearest_center(H: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Index of the nearest center of each row: the hard form of the soft assignment."""
+    return squared_distances(H, centers).argmin(axis=1)
+
+
+def squared_distances(H: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Squared distances (n, K), exact also where a point sits on a center."""
+    H, centers = np.asarray(H, np.float64), np.asarray(centers, np.float64)
+    total = np.zeros((len(H), len(centers)))
+    for column, center in zip(H.T, centers.T, strict=True):  # n × K at a time, never n × K × dim
+        total += np.square(column[:, None] - center[None, :])
+    return total
+
+
+def probabilities(H: np.ndarray, centers: np.ndarray, sharpness: float = 1.0) -> np.ndarray:
+    """Soft assignment Q (n, K) to the power of `sharpness`, rows sum to one."""
+    logits = -sharpness * np.log1p(squared_distances(H, centers))
+    logits -= logits.max(axis=1, keepdims=True)
+    proba = np.exp(logits)
+    return proba / proba.sum(axis=1, keepdims=True)
+
+
+def calibrate_sharpness(
+    H: np.ndarray, centers: np.ndarray, labels: np.ndarray, graph: sp.csr_matrix, rng: Generator
+) -> float:
+    """Power of Q that best predicts the label of a random graph neighbor: one number, found without ground truth.
+
+    Student-t assignments among K centers are far from certain even at a center, since every other center keeps a share.
+    With this power, a probability of .9 means that about nine in ten neighbors of such points carry that label.
+    """
+    entries = rng.choice(graph.nnz, min(graph.nnz, 50_000), replace=False)
+    heads = np.searchsorted(graph.indptr, entries, side="right") - 1
+    neighbor_labels, weights = labels[graph.indices[entries]], graph.data[entries]
+    logits = -np.log1p(squared_distances(H[heads], centers))
+
+    def neighbor_surprise(log_sharpness: float) -> float:
+        scaled = np.exp(log_sharpness) * logits
+        chosen = scaled[np.arange(len(scaled)), neighbor_labels]
+        return float(np.average(logsumexp(scaled, axis=1) - chosen, weights=weights))
+
+    return float(np.exp(minimize_scalar(neighbor_surprise, bounds=(-2.0, 4.0), method="bounded").x))
+
+
+def drop_small_clusters(H: np.ndarray, centers: np.ndarray, min_size: int) -> np.ndarray:
+    """Centers without those of clusters below `min_size` points, smallest first; their points go to the next center."""
+    min_size = min(min_size, len(H) // 2)
+    while len(centers) > 2:
+        sizes = _sizes(H, centers)
+        if sizes.min() >= min_size:
+            break
+        centers = np.delete(centers, int(sizes.argmin()), axis=0)
+    return centers
+
+
+def fill_empty_clusters(H: np.ndarray, centers: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Move the center of a cluster that lost all its points back to the points it was made for; else drop it."""
+    is_empty = _sizes(H, centers) == 0
+    if is_empty.any():
+        centers = np.where(is_empty[:, None], cluster_medians(H, labels, len(centers)), centers)
+    return centers[_sizes(H, centers) > 0]
+
+
+def _sizes(H: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    return np.bincount(nearest_center(H, centers), minlength=len(centers))
+
+
+def by_size(labels: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Order of clusters by decreasing size; ties keep their order."""
+    return np.argsort(-np.bincount(labels, minlength=n_clusters), kind="stable")
+
+
+def cluster_means(H: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Mean of each cluster, (K, dim)."""
+    sums = np.stack([np.bincount(labels, weights=column, minlength=n_clusters) for column in H.T], axis=1)
+    return sums / np.maximum(np.bincount(labels, minlength=n_clusters), 1)[:, None]
+
+
+def cluster_medians(H: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Coordinate-wise median of each cluster, (K, dim); of all points for an empty one."""
+    return np.stack([np.median(H[labels == k] if (labels == k).any() else H, axis=0) for k in range(n_clusters)])

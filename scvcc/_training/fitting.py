@@ -1,0 +1,101 @@
+"""Fitting the encoder to the coordinates, and how an encoder learns: noise, mini-batches, optimizer."""
+
+from contextlib import nullcontext
+from itertools import count
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from torch import Tensor
+from torch.nn.functional import smooth_l1_loss
+
+from scvcc._training.encoder import INPUT_NOISE, Encoder, Rows
+from scvcc._training.losses import weighted_total
+from scvcc._training.monitor import mean_losses
+from scvcc._training.run import Run
+from scvcc._training.settings import Settings
+
+
+def fit_encoder(encoder: Encoder, rows: Rows, H: np.ndarray, run: Run) -> None:
+    """Teach the encoder the coordinates by regression from noisy input."""
+    learner, target = Learner(encoder, rows, run.rng), torch.from_numpy(H).to(rows.device)
+    n_steps, step, settings = encoder_steps(len(rows), run.settings), 0, run.settings
+
+    def learn(batch: Tensor, step: int) -> dict[str, Tensor]:
+        # beyond .1, errors count by size, not by square: a rare cluster is not drawn to a common one near it
+        error = smooth_l1_loss(learner(batch), target[batch], beta=0.1)
+        rate = settings.learning_rate * (1 - 0.95 * step / n_steps)
+        return take_step("encoder", {"anchor": error}, run, rate, learner.optimizer)
+
+    while step < n_steps:
+        batches = shuffled_batches(len(rows), settings.batch_size, run.rng, rows.device)[: n_steps - step]
+        losses = mean_losses(map(learn, batches, count(step)))
+        step += len(batches)
+        run.monitor.record("encoder", step, losses)
+
+
+def take_step(
+    stage: str, terms: dict[str, Tensor], run: Run, rate: float, *optimizers: torch.optim.Optimizer, beta: float = 0.0
+) -> dict[str, Tensor]:
+    """One step of the optimizers down the weighted total of some losses; returns the losses and their total."""
+    terms["total"] = weighted_total(terms, run.settings.weights, beta)
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    terms["total"].backward()
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+    run.monitor.advance(stage)
+    return terms
+
+
+def encoder_steps(n: int, settings: Settings, least_steps: int = 300, least_epochs: int = 4) -> int:
+    """Steps of the regression on `n` rows: fewer leave new points farther from where they belong."""
+    return max(least_steps, least_epochs * settings.n_batches(n))
+
+
+def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.device) -> list[Tensor]:
+    """Random batches that cover all rows once, as index tensors on the device."""
+    return list(torch.from_numpy(rng.permutation(n)).to(device).split(batch_size))
+
+
+class Learner:
+    """The encoder in training: it reads rows with Gaussian noise, so that new points land nearer to where they belong.
+
+    Noise is drawn from a stock of rows on the device, which needs no random generator there; the stock holds the shift of
+    the standardization too, so that both take one pass over a batch. Hidden layers run in bfloat16 where that is fast.
+    """
+
+    def __init__(self, encoder: Encoder, rows: Rows, rng: Generator, noise: float = INPUT_NOISE) -> None:
+        self.encoder, self.rows, self._rng = encoder, rows, rng
+        n_features = len(encoder.center)
+        n_stock = min(1024, max(2**22 // n_features, 1))  # 16 MB at most
+        stock = noise * rng.standard_normal((n_stock, n_features), dtype=np.float32)
+        self._stock = torch.from_numpy(stock).to(rows.device) - encoder.center / encoder.scale
+        self._factor = 1 / float(encoder.scale)
+        self._half_precision = has_fast_bfloat16(rows.device)
+        fused = rows.device.type in ("cpu", "cuda")  # one kernel, where the device has it
+        self.optimizer = torch.optim.AdamW(encoder.parameters(), weight_decay=5e-4, fused=fused)
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Embedding of the rows of a batch with noise."""
+        z, device = self.noisy(self.rows[batch]), self.rows.device
+        with torch.autocast(device.type, torch.bfloat16) if self._half_precision else nullcontext():
+            features = self.encoder.hidden(z)
+        return self.encoder.head(features.float())
+
+    def noisy(self, x: Tensor) -> Tensor:
+        """Standardized rows with noise."""
+        index = torch.from_numpy(self._rng.integers(len(self._stock), size=len(x)))
+        return self._stock[index.to(x.device)].add_(x, alpha=self._factor)
+
+
+def has_fast_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 matrices faster than float32 ones."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):
+        capabilities = torch.cpu.get_capabilities()
+        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return False

@@ -1,0 +1,132 @@
+"""The stages of the coordinates: a spectral start, the structure in many dimensions, then the map."""
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.random import Generator
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigsh
+from sklearn.decomposition import PCA
+from torch import Tensor
+
+from scvcc._clusters.assignment import cluster_means, cluster_medians, nearest_center
+from scvcc._training.coordinates import BETWEEN, FreeCoordinates
+from scvcc._training.losses import log_dissimilarity, pair_distance
+from scvcc._training.run import Run
+from scvcc._training.sampling import augmented_edges
+
+STRUCTURE_STEPS, MAP_STEPS = 150, 100  # more gain nothing; half as many of the first cost .006 ARI
+
+
+def optimize_structure(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end of the coordinates in as many dimensions as clusters: in two, clusters block each other's way."""
+    _ = run.gauge  # draws its sample first
+    dim = int(np.clip(run.settings.n_clusters or 16, 2, 32))
+    start = spectral_start(run.graph, dim, run.rng)
+    points = FreeCoordinates(start, run.graph, run.settings, _seed(run.rng), STRUCTURE_STEPS, 0.12)
+    _optimize(points, "structure", run)
+    return _principal_axes(start, run.settings.latent_dim), points.H
+
+
+def place_clusters(H: np.ndarray, labels: np.ndarray, run: Run, starts: int = 6) -> np.ndarray:
+    """Start of the map: each cluster at a place found on the graph of clusters, each point a little beside it."""
+    K, dim = int(labels.max()) + 1, run.settings.latent_dim
+    means = cluster_means(H, labels, K)
+    candidates = run.rng.normal(size=(starts, K, dim))
+    candidates[0] = _principal_axes(means, dim)
+    places = _best_places(torch.from_numpy(candidates), *_cluster_forces(labels, run))
+    residual = _principal_axes(H - means[labels], dim)
+    residual *= 0.05 / max(residual.std(), 1e-9)
+    return places[labels] + residual + run.rng.normal(scale=1e-3, size=residual.shape)
+
+
+def optimize_map(placed: np.ndarray, labels: np.ndarray, run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates and centers of the map under all four losses.
+
+    Contraction between clusters counts less: two dimensions would merge clusters that were found in many.
+    """
+    centers = cluster_medians(placed, labels, int(labels.max()) + 1)
+    seed = _seed(run.rng)
+    points = FreeCoordinates(placed, run.graph, run.settings, seed, MAP_STEPS, 0.03, centers, labels)
+    _optimize(points, "map", run)
+    return points.H, points.centers
+
+
+def _seed(rng: Generator) -> int:
+    return int(rng.integers(2**31))
+
+
+def _optimize(points: FreeCoordinates, stage: str, run: Run, report_every: int = 25) -> None:
+    while points.step < points.total_steps:
+        points.run(report_every)
+        run.monitor.advance(stage, report_every)
+        labels = nearest_center(points.H, points.centers) if len(points.centers) else None
+        run.monitor.record(stage, points.step, run.gauge(points.H, points.centers, points.beta), labels=labels)
+
+
+# ----------------------------------------------------------------------------------------------------- the starts
+
+
+def spectral_start(graph: sp.csr_matrix, dim: int, rng: Generator) -> np.ndarray:
+    """Leading non-trivial eigenvectors of the normalized graph, each scaled to a largest entry of 1."""
+    n = graph.shape[0]
+    degree = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
+    inverse_root = np.divide(1, np.sqrt(degree), out=np.zeros(n), where=degree > 0)
+    scaling = sp.diags(inverse_root)
+    normalized = 0.5 * (scaling @ graph.astype(np.float64) @ scaling + sp.eye(n))  # eigenvalues in [0, 1]
+    vectors = _leading_vectors(sp.csr_matrix(normalized), min(dim + 1, n), rng)[:, 1:]
+    H = np.zeros((n, dim))
+    H[:, : vectors.shape[1]] = vectors * inverse_root[:, None]
+    H /= np.maximum(np.abs(H).max(axis=0), np.finfo(np.float64).tiny)
+    return H + rng.normal(scale=1e-3, size=H.shape)
+
+
+def _leading_vectors(matrix: sp.csr_matrix, k: int, rng: Generator) -> np.ndarray:
+    n = matrix.shape[0]
+    start = rng.uniform(-1, 1, n)
+    if n <= max(4 * k, 100):
+        return np.linalg.eigh(matrix.toarray())[1][:, ::-1][:, :k]
+    n_lanczos = min(n, max(2 * k + 10, 30))
+    try:
+        values, vectors = eigsh(matrix, k=k, which="LA", v0=start, tol=1e-4, maxiter=3000, ncv=n_lanczos)
+    except ArpackNoConvergence as stopped:
+        values, vectors = stopped.eigenvalues, stopped.eigenvectors
+    except ArpackError:  # no start at all: the noise added by the caller is then the whole start
+        return np.zeros((n, k))
+    return vectors[:, np.argsort(-values)]
+
+
+def _principal_axes(H: np.ndarray, dim: int) -> np.ndarray:
+    """The first `dim` principal components, padded with zeros."""
+    n_components = min(dim, *H.shape)
+    out = np.zeros((len(H), dim))
+    if H.std(axis=0).any():
+        out[:, :n_components] = PCA(n_components, svd_solver="full").fit_transform(H)
+    return out
+
+
+def _cluster_forces(labels: np.ndarray, run: Run) -> tuple[Tensor, Tensor]:
+    """Attraction and repulsion (K, K) between clusters: the contraction and expansion losses summed over pairs."""
+    K = int(labels.max()) + 1
+    edges = augmented_edges(run.graph)
+    pairs = labels[edges.head] * K + labels[edges.tail]
+    pull = np.bincount(pairs, weights=edges.contraction, minlength=K * K).reshape(K, K)
+    share = np.bincount(labels, minlength=K) / len(labels)
+    chance = 2 * np.outer(share, share)
+    gravity = 0.01 * chance  # clusters without a common edge would drift apart for ever
+    attraction = BETWEEN * (pull + pull.T) + gravity
+    least = np.expm1(1.0) * attraction  # with it the two forces balance at a distance of 1
+    repulsion = np.maximum(max(run.settings.weights["expansion"], 0.05) * chance, least)
+    return torch.from_numpy(np.triu(attraction, 1)), torch.from_numpy(np.triu(repulsion, 1))
+
+
+def _best_places(candidates: Tensor, attraction: Tensor, repulsion: Tensor, steps: int = 150) -> np.ndarray:
+    """The best of several placements of K points, (starts, K, dim) → (K, dim)."""
+    places = candidates.clone().requires_grad_()
+    optimizer = torch.optim.Adam([places], lr=0.1)
+    for _ in range(steps):
+        d = pair_distance(places[:, :, None], places[:, None])  # (starts, K, K)
+        energy = (attraction * d - repulsion * log_dissimilarity(d)).sum(dim=(1, 2))
+        optimizer.zero_grad()
+        energy.sum().backward()
+        optimizer.step()
+    return places.detach()[int(energy.argmin())].numpy()

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from scvcc._clusters import assignment as _assignment
+
+
+def test_small_clusters_give_their_points_to_the_next_center():
+    H = np.concatenate([np.zeros((30, 1)), np.full((3, 1), 4.0), np.full((20, 1), 10.0), np.full((2, 1), 12.0)])
+    centers = np.array([[0.0], [4.0], [10.0], [12.0]])
+    np.testing.assert_array_equal(_assignment.drop_small_clusters(H, centers, 1), centers)
+    np.testing.assert_array_equal(_assignment.drop_small_clusters(H, centers, 3), centers[:3])
+    np.testing.assert_array_equal(_assignment.drop_small_clusters(H, centers, 4), centers[[0, 2]])
+    np.testing.assert_array_equal(_assignment.drop_small_clusters(H, centers, 1000), centers[[0, 2]])  # never below two
+
+
+def test_means_and_medians(blobs):
+    H, _, truth = blobs
+    for k in range(3):
+        np.testing.assert_allclose(_assignment.cluster_means(H, truth, 3)[k], H[truth == k].mean(axis=0))
+        np.testing.assert_allclose(_assignment.cluster_medians(H, truth, 3)[k], np.median(H[truth == k], axis=0))
+    np.testing.assert_allclose(_assignment.cluster_medians(H, truth, 4)[3], np.median(H, axis=0))
+
+
+def test_order_by_size():
+    labels = np.array([0, 1, 1, 2, 2, 2, 3])
+    np.testing.assert_array_equal(_assignment.by_size(labels, 5), [2, 1, 0, 3, 4])
+
+
+def test_assignment_is_student_t_and_agrees_with_the_nearest_center(blobs):
+    H, _, truth = blobs
+    C = _assignment.cluster_means(H, truth, 3)
+    kernel = 1 / (1 + ((H[:, None] - C[None]) ** 2).sum(axis=-1))
+    Q = _assignment.probabilities(H, C)
+    np.testing.assert_allclose(Q, kernel / kernel.sum(axis=1, keepdims=True))
+    sharp = _assignment.probabilities(H, C, 3.0)
+    np.testing.assert_allclose(sharp, Q**3 / (Q**3).sum(axis=1, keepdims=True))
+    np.testing.assert_array_equal(sharp.argmax(axis=1), _assignment.nearest_center(H, C))
+    far = _assignment.probabilities(np.array([[1e8, 0.0]]), C, 50.0)
+    assert np.isfinite(far).all()
+
+
+def test_sharpness_predicts_the_labels_of_neighbors():
+    # two clusters on a line; the chance that a neighbor has the same label is known for each point
+    rng = np.random.default_rng(0)
+    H = rng.uniform(-1, 1, size=(4000, 1))
+    C = np.array([[-1.0], [1.0]])
+    Q = _assignment.probabilities(H, C, 4.0)
+    labels = (rng.random(4000) < Q[:, 1]).astype(int)
+    order = np.argsort(H[:, 0])
+    heads = np.concatenate([order[:-1], order[1:]])
+    tails = np.concatenate([order[1:], order[:-1]])
+    graph = sp.csr_matrix((np.ones(len(heads), np.float32), (heads, tails)), shape=(4000, 4000))
+    found = _assignment.calibrate_sharpness(H, C, labels, graph, np.random.default_rng(0))
+    assert found == pytest.approx(4.0, rel=0.1)
+
+
+def test_empty_cluster_goes_back_to_its_points_or_is_dropped(blobs):
+    H, _, truth = blobs
+    C = _assignment.cluster_means(H, truth, 3)
+    lost = C.copy()
+    lost[2] = [500, 500]
+    mended = _assignment.fill_empty_clusters(H, lost, truth)
+    np.testing.assert_allclose(mended[2], np.median(H[truth == 2], axis=0))
+    np.testing.assert_array_equal(mended[:2], C[:2])
+    fewer = _assignment.fill_empty_clusters(np.zeros((5, 2)), np.array([[0.0, 0], [9, 9]]), np.zeros(5, int))
+    assert len(fewer) == 1

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from scvcc._clusters.assignment import nearest_center
+from scvcc._training import graph as _graph
+from scvcc._training import layout as _layout
+
+
+@pytest.mark.parametrize("n", [60, 400])
+def test_spectral_start_equals_dense_eigenvectors(n):
+    rng = np.random.default_rng(0)
+    Z = np.vstack([rng.normal(size=(n // 2, 3)), rng.normal(size=(n // 2, 3)) + 3])
+    graph = _graph.latent_graph(_graph.neighbor_distances(Z, 10))
+    degree = graph.toarray().sum(axis=1)
+    values, vectors = np.linalg.eigh(graph.toarray() / np.sqrt(np.outer(degree, degree)))
+    expected = vectors[:, -2] / np.sqrt(degree)
+    found = _layout.spectral_start(graph, 3, np.random.default_rng(0))
+    assert abs(np.corrcoef(found[:, 0], expected)[0, 1]) > 0.999
+    assert np.abs(found).max() < 1.01
+
+
+def test_spectral_start_of_pieces_and_isolated_points_is_finite():
+    block = np.ones((5, 5)) - np.eye(5)
+    graph = sp.csr_matrix(sp.block_diag([block, block, np.zeros((2, 2))]), dtype=np.float32)
+    H = _layout.spectral_start(graph, 4, np.random.default_rng(0))
+    assert H.shape == (12, 4)
+    assert np.isfinite(H).all()
+
+
+def test_placed_clusters_keep_to_their_places(blobs, make_run):
+    X, graph, truth = blobs
+    placed = _layout.place_clusters(X.astype(float), truth, make_run(graph))
+    means = np.array([placed[truth == k].mean(axis=0) for k in range(4)])
+    spread = max(placed[truth == k].std(axis=0).max() for k in range(4))
+    gaps = np.linalg.norm(means[:, None] - means[None], axis=-1)[np.triu_indices(4, 1)]
+    assert gaps.min() > 5 * spread
+
+
+def test_strongly_linked_clusters_stay_apart_on_the_map(make_run):
+    rng = np.random.default_rng(0)
+    Z = rng.uniform(size=(600, 2)) * [6, 1]  # a continuum
+    graph = _graph.latent_graph(_graph.neighbor_distances(Z, 10))
+    labels = (Z[:, 0] // 1).astype(np.int64)
+    run = make_run(graph, n_clusters=6)
+    H, centers = _layout.optimize_map(_layout.place_clusters(Z, labels, run), labels, run)
+    gaps = np.linalg.norm(centers[:, None] - centers[None], axis=-1) + 9 * np.eye(6)
+    assert gaps.min() > 0.9
+    assert (nearest_center(H, centers) == labels).mean() > 0.96  # .94 if contraction counts in full

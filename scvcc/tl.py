@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from scvcc._anndata.graphs import warn_about
+from scvcc._anndata.graphs import as_columns, warn_about
 from scvcc._anndata.inputs import Restriction, find_inputs, restriction
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import hint, info
@@ -70,6 +70,7 @@ def vcc(
     obsp: str | None = None,
     n_neighbors: int | None = None,
     metric: str | None = None,
+    batch_key: str | Sequence[str] | None = None,
     restrict_to: tuple[str, Sequence[str]] | None = None,
     key_added: str | None = None,
     device: str = "auto",
@@ -111,6 +112,12 @@ def vcc(
         `layer` that is set, it is left alone, and a new one is kept under `{key_added}_neighbors`.
     metric
         Distance where a graph is built; None is "euclidean".
+    batch_key
+        Column of `adata.obs` that names the batch of each cell, such as its sample or donor; a list of columns is combined.
+        A neighbor graph that knows batches is then built and kept under `{key_added}_neighbors`; a stored graph is used
+        only if `neighbors_key` or `obsp` names it. The encoder is trained on the representation as it is, so that new
+        cells of these batches need no correction. `batch_strength`, from 0 to 1, takes away less. See
+        :doc:`/howto/batches`.
     restrict_to
         Cluster only the cells of some categories of an obs column, on their part of the graph:
         `("vcc", ["3"])` gives labels "3,0", "3,1", …
@@ -172,7 +179,10 @@ def vcc(
     restricted = None if restrict_to is None else restriction(adata, restrict_to)
     if key_added is None:
         key_added = "vcc" if restricted is None else "vcc_R"
-    request = Request(key_added, as_seed(random_state), use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric)
+    batches = {"batch_key": as_columns(batch_key), "batch_strength": kwargs.get("batch_strength", 1.0)}
+    request = Request(
+        key_added, as_seed(random_state), use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric, **batches
+    )
     settings = {"n_clusters": n_clusters, "device": device, **request.search, **kwargs, "random_state": request.seed}
     model = _model({"progress": True, "n_pcs": None, **settings})
     _check_run(adata, model, request, restricted)

@@ -16,12 +16,11 @@ from scipy.sparse.csgraph import connected_components
 from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import graph_source, params_of
 from scvcc._model.checks import warn
-from scvcc._model.neighbors import batch_codes, report, without_batches
+from scvcc._model.neighbors import Batches, without_batches
 from scvcc._training.graph import check_graph
 
 if TYPE_CHECKING:
     from scvcc._anndata.representation import Additions, Representation, Request, Source
-    from scvcc._training.batches import Correction
     from scvcc._training.graph import GraphMode, Matrix
 
 
@@ -182,35 +181,30 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
     return replace(graph, additions=additions)
 
 
-def batches_of(adata: AnnData, batch_key: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """Number the batches that one or several columns of obs name together."""
+def as_columns(batch_key: str | Sequence[str] | None) -> list[str] | None:
+    """The columns that `batch_key` names."""
+    if batch_key is None or isinstance(batch_key, str):
+        return None if batch_key is None else [batch_key]
+    return [str(column) for column in batch_key] or None
+
+
+def batches_of(adata: AnnData, batch_key: Sequence[str]) -> Batches:
+    """The batches that one or several columns of obs name together."""
     for column in batch_key:
         if column not in adata.obs:
             raise ValueError(f"batch_key={column!r} is not a column of adata.obs, which has {listed(adata.obs)}.")
         if missing := int(adata.obs[column].isna().sum()):
             raise ValueError(f"batch_key={column!r} has {missing} missing values: fill them, or leave these cells out.")
-    combined = adata.obs[list(batch_key)].astype(str).agg(" | ".join, axis=1)
-    return batch_codes(combined.to_numpy(), adata.n_obs, "batch_key")
+    return Batches.of(adata.obs[list(batch_key)].astype(str).agg(" | ".join, axis=1), adata.n_obs, "batch_key")
 
 
 def _without_batches(adata: AnnData, X: Matrix, request: Request) -> tuple[np.ndarray, pd.DataFrame]:
-    """Components without differences between batches, and what was done, batch by batch."""
-    codes, names = batches_of(adata, request.batch_key or [])
-    correction = without_batches(X, codes, strength=request.batch_strength, seed=request.seed, n_jobs=None)
-    report(correction, names, info)
-    return correction.Z, batch_table(correction, codes, names)
-
-
-def batch_table(correction: Correction, codes: np.ndarray, names: list[str]) -> pd.DataFrame:
-    """What was done to each batch, and the numbers behind it."""
-    columns = {
-        "n_cells": np.bincount(codes),
-        "outcome": np.array(correction.outcome, dtype=object),
-        "apart": correction.apart,
-        "shift": correction.shift,
-        "common": correction.common,
-    }
-    return pd.DataFrame(columns, index=pd.Index(names, name="batch"))
+    """Components without differences between batches, and what was done to each batch."""
+    batches = batches_of(adata, request.batch_key or [])
+    correction = without_batches(X, batches, request.batch_strength, request.seed, info)
+    numbers = {name: getattr(correction, name) for name in ("apart", "shift", "common")}
+    columns = {"n_cells": np.bincount(batches.codes), "outcome": np.array(correction.outcome, dtype=object), **numbers}
+    return correction.Z, pd.DataFrame(columns, index=pd.Index(batches.names, name="batch"))
 
 
 def warn_about(graph: Graph, n_clusters: int | None, *, restricted: bool) -> None:

@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 from natsort import natsorted
 
-from scvcc._anndata.graphs import Graph, built_graph, stored_graph
+from scvcc._anndata.graphs import Graph, batches_of, built_graph, stored_graph
 from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import default_source, graph_source, read_representation, requested_source
-from scvcc._model.neighbors import rows_to_train_on, search
-from scvcc._model.rows import values
+from scvcc._model.neighbors import search
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
     from scvcc._anndata.representation import Representation, Request
+    from scvcc._model.neighbors import Batches
     from scvcc._model.vcc import VCC
     from scvcc._training.graph import Matrix
 
@@ -58,7 +58,9 @@ def find_inputs(
         info(f"graph: stored {graph.name} ({what})")
     X = representation.X if restricted is None else representation.X[restricted.cells]
     if _searches_itself(adata, graph, model, X.shape[0], request, asked=sketch):
-        return Inputs(X, _graph_of_rows_trained_on(X, model, representation, request.seed), representation)
+        cells = None if restricted is None else restricted.cells
+        batches = None if request.batch_key is None else batches_of(adata, request.batch_key).among(cells)
+        return Inputs(X, _graph_of_rows_trained_on(X, model, representation, request.seed, batches), representation)
     graph = graph or built_graph(adata, representation, request)
     return Inputs(X, graph if restricted is None else graph.restricted_to(restricted.cells), representation)
 
@@ -85,16 +87,18 @@ def _searches_itself(
     return asked
 
 
-def _graph_of_rows_trained_on(X: Matrix, model: VCC, representation: Representation, seed: int) -> Graph:
+def _graph_of_rows_trained_on(
+    X: Matrix, model: VCC, representation: Representation, seed: int, batches: Batches | None
+) -> Graph:
     """The graph of a sketch, or of all cells to be clustered; it is not kept in `adata`."""
-    rows = rows_to_train_on(X, model, seed)
-    distances = search(values(X, rows), model, seed).astype(np.float32)
+    rows, distances = search(X, model, seed, batches, info)
     n = distances.shape[0]
     whose = f"a sketch of {n} cells: the encoder is trained on these alone"
     whose = "all cells to be clustered" if rows is None else whose
     info(f"graph built: more cells than max_train_cells={model.max_train_cells}, so of {whose}")
     params = {"n_neighbors": model.n_neighbors, "metric": model.metric, **representation.source.params}
-    return Graph(distances, "distance", "of the cells trained on", params, rows=np.arange(n) if rows is None else rows)
+    graph, rows = distances.astype(np.float32), np.arange(n) if rows is None else rows
+    return Graph(graph, "distance", "of the cells trained on", params, rows=rows)
 
 
 @dataclass(frozen=True)

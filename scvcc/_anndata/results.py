@@ -230,7 +230,11 @@ def stored_run(adata: AnnData, key: str) -> Run:
     if "restrict_to" in params:  # the others carry the labels of another run
         cells &= np.isfinite(np.asarray(adata.obsm[f"X_{key}"])).all(axis=1)
     names = Request(key, 0).params
-    request = Request(key, int(params["random_state"]), **{name: params.get(name) for name in names})
+    chosen: dict[str, Any] = {name: params.get(name) for name in names}
+    own = f"{key}_neighbors"
+    if chosen["batch_key"] is not None and own in adata.uns:  # the graph of the run itself
+        chosen |= {"batch_key": None, "neighbors_key": own}
+    request = Request(key, int(params["random_state"]), **chosen)
     return Run(column, cells, params, request)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from scvcc._clusters.assignment import by_size, calibrate_sharpness, drop_small_
 from scvcc._clusters.novelty import Sample, novelty, projection, take_sample
 from scvcc._model.checks import as_seed, warn
 from scvcc._model.files import load_model, save_model
-from scvcc._model.neighbors import batch_codes, report, rows_to_train_on, search, without_batches
+from scvcc._model.neighbors import Batches, search
 from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.rows import checked, over_blocks, readable, values
 from scvcc._training.encoder import Rows, encode, encode_with_features
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
     from scvcc._training.encoder import Encoder
     from scvcc._training.graph import GraphMode, Matrix
-
-
-logger = logging.getLogger("scvcc")
 
 
 class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
@@ -194,7 +190,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             What `graph` holds: neighbor distances ("distance") or weights that grow with closeness ("connectivity").
         rows
             Train on these rows of `X` only, and label all of them: row numbers in ascending order, (m,). `graph` is then
-            a graph of these rows, (m, m).
+            a graph of these rows, (m, m). Not used without a graph.
         batch
             Batch of each row of `X`, such as its sample or donor: names or numbers, (n,). Technical differences between
             batches are then taken away before neighbors are searched. The encoder is trained on `X` as it is, and so
@@ -222,21 +218,13 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         X = readable(self, X, reset=True)
         n = X.shape[0]
         settings, device, seed = checked_settings(self, n), resolve_device(self.device), as_seed(self.random_state)
-        codes, names = (None, []) if batch is None else batch_codes(batch, n)
-        if rows is not None:
-            rows = _checked_rows(rows, n)
-        elif graph is None:
-            rows = rows_to_train_on(X, self, seed, codes)
-        part = values(X, rows)
         if graph is None:
-            correction = None
-            if codes is not None:
-                own_codes = codes if rows is None else codes[rows]
-                correction = without_batches(
-                    part, own_codes, strength=self.batch_strength, seed=seed, n_jobs=self.n_jobs
-                )
-                report(correction, names, logger.info)
-            graph, graph_mode = search(part, self, seed, correction), "distance"
+            batches = None if batch is None else Batches.of(batch, n)
+            rows, graph = search(X, self, seed, batches)
+            graph_mode = "distance"
+        elif rows is not None:
+            rows = _checked_rows(rows, n)
+        part = values(X, rows)
         latent = given_graph(graph, part.shape[0], graph_mode)
         with threads(self.n_jobs):
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
@@ -247,12 +235,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             own = labels if rows is None else labels[rows]
             sharpness = calibrate_sharpness(trained.H, centers, own, latent, rng)
             sample = _sample_of_all(X, trained.encoder, rng)
-        if len(centers) < (self.n_clusters or 0):
-            warn(
-                f"n_clusters={self.n_clusters}, but only {len(centers)} clusters have points: "
-                "the encoder cannot tell the others apart, most often because groups of rows lie far from each other. "
-                "Ask for fewer clusters, or divide a group on its own (restrict_to of scvcc.tl.vcc)."
-            )
+        _warn_if_fewer(len(centers), self.n_clusters)
 
         self.encoder_, self.device_ = trained.encoder, str(device)
         self.graph_, self.history_ = latent, trained.history
@@ -510,6 +493,15 @@ def _placed(model: VCC, block: Matrix) -> np.ndarray:
     rows = Rows(checked(block), model.encoder_.center.device)
     H, Z = encode_with_features(model.encoder_, rows, model.sample_.projection)
     return np.column_stack([H, novelty(model.sample_, Z)])
+
+
+def _warn_if_fewer(n_found: int, n_clusters: int | None) -> None:
+    if n_found < (n_clusters or 0):
+        warn(
+            f"n_clusters={n_clusters}, but only {n_found} clusters have points: the encoder cannot tell the others apart, "
+            "most often because groups of rows lie far from each other. Ask for fewer clusters, or divide a group on its "
+            "own (restrict_to of scvcc.tl.vcc)."
+        )
 
 
 def _checked_rows(rows: Any, n: int) -> np.ndarray:

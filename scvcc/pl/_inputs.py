@@ -1,0 +1,48 @@
+"""What a plot is asked for, checked, and what `adata` holds for it."""
+
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from anndata import AnnData
+
+
+def check_choice(argument: str, value: Any, *choices: str | None) -> None:
+    """Refuse a value that is not among the choices."""
+    if value not in choices:
+        raise ValueError(f"{argument} must be one of {', '.join(map(repr, choices))}, found {value!r}.")
+
+
+def check_number(argument: str, value: Any, least: int, kind: Any = Real) -> None:
+    """Refuse what is no number, no integer where one is needed, or too small."""
+    if not isinstance(value, kind) or not value >= least:  # NaN is not
+        word = "an integer" if kind is Integral else "a number"
+        raise ValueError(f"{argument} must be {word} of at least {least}, found {value!r}.")
+
+
+def read(adata: AnnData, slot: str, name: str, advice: str = "") -> Any:
+    """Fetch an entry of a slot of `adata`, such as "uns"; the advice says what to do where there is none."""
+    if not isinstance(adata, AnnData):
+        raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}.")
+    if name not in getattr(adata, slot):
+        raise ValueError(f"adata.{slot} has no {name!r}: {advice}.")
+    return getattr(adata, slot)[name]
+
+
+def read_map(adata: AnnData, key: str, dimensions: Any = None, *, stage: str = "") -> np.ndarray:
+    """Return the map of a result, or of a stage of its training: two of its dimensions, or all."""
+    advice = f"run scvcc.tl.vcc(adata, key_added={key!r}) first"
+    H = np.asarray(read(adata, "obsm", f"X_{key}_{stage}" if stage else f"X_{key}", advice), dtype=float)
+    if dimensions is None:
+        return H
+    if H.shape[1] < 2:
+        raise ValueError(
+            f"The map {key!r} has a single dimension, but a plot needs two: run scvcc.tl.vcc with latent_dim=2."
+        )
+    pair: list[Any] = list(dimensions) if isinstance(dimensions, Iterable) else []
+    if len(pair) != 2 or not all(isinstance(d, Integral) and d in range(H.shape[1]) for d in pair):
+        raise ValueError(
+            f"dimensions={dimensions!r}, but the map {key!r} has {H.shape[1]}: give two integers, counted from 0."
+        )
+    return H[:, pair]

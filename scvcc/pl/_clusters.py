@@ -1,4 +1,4 @@
-"""Clusters: how many, how stable, and how they match known groups."""
+"""Clusters: how many, how stable, what they are made of, and how they match known groups."""
 
 from numbers import Integral
 from typing import Any, Literal
@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from scvcc import metrics
-from scvcc.pl._canvas import Plot, draw_map, finish, name_axes, panels, settle
-from scvcc.pl._columns import PALETTE, UNASSIGNED, as_categories, read_column
+from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, name_axes, panels, settle
+from scvcc.pl._columns import PALETTE, UNASSIGNED, Palette, as_categories, read_column, store_colors
 from scvcc.pl._inputs import check_choice, check_number, read, read_map
 from scvcc.pl._names import write_names
 
@@ -258,3 +258,90 @@ def _write_cells(axis: Axes, shown: np.ndarray, *, percent: bool) -> None:
         if text != "0" and max(shown.shape) <= 25:
             tint = "w" if shown[i, j] > shown.max() / 2 else "0.2"
             axis.text(j, i, text, ha="center", va="center", fontsize="small", color=tint)
+
+
+def composition(
+    adata: AnnData,
+    by: str,
+    *,
+    key: str = "vcc",
+    normalize: bool = True,
+    palette: Palette = None,
+    show: bool | None = None,
+    return_fig: bool = False,
+) -> Plot:
+    """Plot the make-up of each cluster by sample, and of each sample by cluster; any other grouping will do.
+
+    On the left there is a bar for each cluster, divided by the categories of `adata.obs[by]`; on the right there is a
+    bar for each category, divided by cluster. The bar on top shows all cells: a cluster with the same proportions is
+    found in all samples alike.
+
+    Parameters
+    ----------
+    adata
+        Annotated data with a result.
+    by
+        Categorical column of `adata.obs`, such as the sample, the donor or the phase of the cell cycle. Cells without a
+        value or a cluster are left out; the title says how many.
+    key
+        Name of the result.
+    normalize
+        Show shares; if False, numbers of cells.
+    palette
+        Colors of the categories of `by`, as in :func:`scvcc.pl.vcc`.
+    show
+        Show the figure. None does so unless `return_fig` is given.
+    return_fig
+        Return the figure.
+
+    Returns
+    -------
+    The figure with `return_fig=True`, the list of axes with `show=False`, else None. Colors are stored as in
+    :func:`scvcc.pl.vcc`.
+
+    Examples
+    --------
+    >>> import scanpy as sc
+    >>> import scvcc
+    >>> adata = sc.datasets.pbmc68k_reduced()
+    >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
+    >>> fig = scvcc.pl.composition(adata, "phase", return_fig=True)
+    """
+    known, found, note = _pairs(adata, "by", by, key)
+    columns = [read_column(adata, by, palette=palette), read_column(adata, key)]
+    if numbers := [column.name for column in columns if column.colors is None]:
+        raise ValueError(
+            f"adata.obs[{numbers[0]!r}] holds numbers: use .astype('category') if these are names of groups."
+        )
+    tables = pd.crosstab(found, known), pd.crosstab(known, found)
+    n_bars = max(tables[0].shape) + 1.5 * normalize
+    axes = panels(2, (4.2, 1 + 0.26 * n_bars), ncols=2)
+    entries = []
+    for axis, table, column in zip(axes, tables, columns, strict=True):
+        entries.append({name: (column.colors or {})[name] for name in table})
+        _draw_bars(axis, table, entries[-1], normalize=normalize)
+        axis.set(title=f"{table.index.name} by {column.name}", ylim=(n_bars - 0.4, -0.6))
+        store_colors(adata, column)
+    axes[0].figure.suptitle(note, fontsize="medium")
+    add_legends(axes, entries, ncols=2)
+    return finish(axes, show, return_fig)
+
+
+def _draw_bars(axis: Axes, table: pd.DataFrame, colors: dict[str, str], *, normalize: bool) -> None:
+    """Draw a bar for each row of counts; shares are headed by a bar of all cells, to compare with."""
+    places = np.arange(len(table), dtype=float)
+    if normalize:
+        table = pd.concat([table.sum().to_frame("all cells").T, table])
+        places = np.append(0, places + 1.5)
+    lengths = table.div(table.sum(axis=1), axis=0) if normalize else table
+    starts = lengths.cumsum(axis=1) - lengths
+    for name, tint in colors.items():
+        axis.barh(places, lengths[name], left=starts[name], color=tint)
+    axis.set_yticks(places, _with_sizes(table.sum(axis=1)))
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.spines["bottom"].set_position(("data", places[-1] + 0.6))  # below the last bar
+    axis.set_xlabel("share of cells" if normalize else "cells")
+    if normalize:
+        axis.set_xlim(0, 1)
+        axis.xaxis.set_major_formatter(PercentFormatter(1))

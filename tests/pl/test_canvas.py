@@ -30,6 +30,7 @@ def test_axes_figure_or_nothing(clustered, monkeypatch):
         pl.stages,
         pl.similarity,
         lambda adata, **arguments: pl.confusion(adata, "truth", **arguments),
+        lambda adata, **arguments: pl.composition(adata, "truth", **arguments),
     ],
 )
 def test_no_global_state_is_changed(clustered, draw, untouched):
@@ -59,6 +60,8 @@ def test_no_global_state_is_changed(clustered, draw, untouched):
         (lambda a: pl.similarity(a, key="none"), "run scvcc.tl.vcc"),
         (lambda a: pl.confusion(a, "none"), "adata.obs has no 'none': groupby must name one of its columns"),
         (lambda a: pl.confusion(a, "truth", normalize="all"), "normalize must be"),
+        (lambda a: pl.composition(a, "none"), "adata.obs has no 'none': by must name one of its columns"),
+        (lambda a: pl.composition(a, "truth", key="none"), "adata.obs has no 'none': run scvcc.tl.vcc"),
         (lambda a: pl.vcc(a, dimensions=(0.0, 1)), r"dimensions=\(0.0, 1\).*give two integers"),
         (lambda a: pl.vcc(a, dimensions=1), "dimensions=1.*give two integers"),
         (lambda a: pl.stages(a, dimensions=(0, -1)), r"dimensions=\(0, -1\).*give two integers"),
@@ -135,10 +138,10 @@ def test_what_cannot_be_drawn_is_named_before_a_figure_is_made(clustered, spoil,
 
 @pytest.mark.parametrize("name", pl.__all__)
 def test_what_is_no_anndata_is_named(clustered, name):
-    arguments = ("truth",) if name in ("confusion",) else ()
+    arguments = ("truth",) if name in ("confusion", "composition") else ()
     with pytest.raises(TypeError, match="adata must be an AnnData, found ndarray"):
         getattr(pl, name)(clustered.X, *arguments)
 
 
 def test_dir_lists_the_plots_and_nothing_else():
-    assert dir(pl) == ["confusion", "history", "n_clusters", "similarity", "stability", "stages", "vcc"]
+    assert dir(pl) == ["composition", "confusion", "history", "n_clusters", "similarity", "stability", "stages", "vcc"]

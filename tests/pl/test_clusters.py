@@ -6,7 +6,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from scvcc import pl
-from scvcc.pl._columns import default_palette
+from scvcc.pl._columns import GREYS, default_palette
 
 
 def names(ax):
@@ -116,3 +116,95 @@ def test_confusion_puts_unassigned_cells_last(clustered):
     clustered.obs["vcc"] = labels.astype("category")
     ax = pl.confusion(clustered, "truth", show=False)
     assert [t.get_text() for t in ax.get_xticklabels()][-1] == "unassigned"
+
+
+# ----------------------------------------------------------------------------------------------------- composition
+
+
+def bars(ax):
+    """Length and color of the parts of each bar, by the name of its row."""
+    rows = {round(tick, 3): t.get_text() for tick, t in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True)}
+    parts = {}
+    for patch in ax.patches:
+        row = rows[round(patch.get_y() + patch.get_height() / 2, 3)]
+        parts.setdefault(row, []).append((patch.get_x(), patch.get_width(), to_hex(patch.get_facecolor())))
+    return parts
+
+
+def samples(clustered, n=2):
+    clustered.obs["sample"] = pd.Categorical([f"s{i}" for i in np.random.default_rng(0).integers(n, size=240)])
+    return pd.crosstab(clustered.obs["vcc"].astype(str), clustered.obs["sample"].astype(str))
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_composition(clustered, normalize):
+    table = samples(clustered)
+    left, right = pl.composition(clustered, "sample", normalize=normalize, show=False)
+    for ax, counts, name in ((left, table, "sample"), (right, table.T, "vcc")):
+        found, sizes = bars(ax), counts.sum(axis=1)
+        colors = dict(zip(clustered.obs[name].cat.categories, clustered.uns[f"{name}_colors"], strict=True))
+        heading = ["all cells  (240)"] if normalize else []
+        assert list(found) == [*heading, *(f"{row}  ({n})" for row, n in sizes.items())]
+        shown = counts.div(sizes, axis=0) if normalize else counts
+        for row, size in sizes.items():
+            starts, lengths, tints = zip(*found[f"{row}  ({size})"], strict=True)
+            assert lengths == pytest.approx(shown.loc[row].to_numpy())
+            assert starts == pytest.approx(np.cumsum([0, *lengths[:-1]]))
+            assert list(tints) == [colors[part] for part in counts.columns]
+        if normalize:
+            assert [part[1] for part in found["all cells  (240)"]] == pytest.approx(counts.sum().to_numpy() / 240)
+        assert legend_names(ax.get_legend()) == list(counts.columns)
+    assert left.get_yticks()[0] < left.get_yticks()[-1] and left.yaxis_inverted()  # in order from the top
+    assert (left.get_title(), right.get_title()) == ("vcc by sample", "sample by vcc")
+
+
+def test_composition_leaves_out_and_counts_cells_without_a_value(clustered):
+    samples(clustered)
+    assert pl.composition(clustered, "sample", return_fig=True).get_suptitle() == ""
+    clustered.obs["sample"] = clustered.obs["sample"].where(np.arange(240) >= 10)
+    clustered.obs["vcc"] = clustered.obs["vcc"].where(np.arange(240) < 220)
+    fig = pl.composition(clustered, "sample", return_fig=True)
+    assert fig.get_suptitle() == "30 cells without a value left out"
+    assert next(iter(bars(fig.axes[0]))) == "all cells  (210)"
+
+
+def test_composition_of_many_samples(clustered):
+    samples(clustered, n=30)
+    fig = pl.composition(clustered, "sample", return_fig=True)
+    fig.draw_without_rendering()
+    left, right = fig.axes
+    legend = left.get_legend()
+    assert len(legend.get_texts()) == 30
+    assert len({round(t.get_window_extent().x0) for t in legend.get_texts()}) == 2  # columns
+    assert legend.get_window_extent().x1 < min(t.get_window_extent().x0 for t in right.get_yticklabels())
+    assert len({to_hex(h.get_color()) for h in legend.legend_handles}) == 30
+    heights = {round(p.get_window_extent().height, 2) for ax in fig.axes for p in ax.patches}
+    assert len(heights) == 1  # 5 bars are as thick as 31
+    assert heights.pop() > 9 * fig.dpi / 72  # and leave room for a name
+
+
+def test_composition_of_other_columns(clustered):
+    clustered.obs["flag"] = np.arange(240) % 2 == 0
+    clustered.obs["word"] = pd.Categorical(["one"] * 240, categories=["none", "one"])
+    left, _ = pl.composition(clustered, "flag", show=False)
+    assert legend_names(left.get_legend()) == ["False", "True"]
+    left, right = pl.composition(clustered, "word", show=False)
+    assert legend_names(left.get_legend()) == ["one"]  # a category without cells is not drawn
+    assert list(bars(right)) == ["all cells  (240)", "one  (240)"]
+    left, right = pl.composition(clustered, "vcc", show=False)
+    assert list(bars(left)) == list(bars(right))
+    clustered.obs["number"] = np.arange(240) % 3
+    with pytest.raises(ValueError, match=r"adata.obs\['number'\] holds numbers: use .astype\('category'\)"):
+        pl.composition(clustered, "number")
+
+
+def test_composition_of_cells_with_one_name_and_unassigned_ones(clustered):
+    samples(clustered)
+    labels = clustered.obs["vcc"].astype(str).where(np.arange(240) >= 30, "unassigned")
+    clustered.obs["vcc"] = labels.astype("category")
+    clustered.uns["vcc_colors"] = ["#ff0000"] * 5
+    clustered.obs_names = ["cell"] * 240
+    left, right = pl.composition(clustered, "sample", palette=["red", "blue"], show=False)
+    assert list(bars(left))[-1] == "unassigned  (30)"
+    assert [parts[-1][2] for parts in bars(right).values()] == [GREYS["unassigned"]] * 3
+    assert {part[2] for part in bars(left)["all cells  (240)"]} == {"#ff0000", "#0000ff"}

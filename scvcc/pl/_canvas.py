@@ -112,5 +112,5 @@ def _legend(axis: Axes, colors: Mapping[str, str]) -> float:
     """Draw one legend; returns its width in inches."""
     handles = [Line2D([], [], marker="o", linestyle="", color=tint, label=name) for name, tint in colors.items()]
     ncols = 1 if len(handles) <= 14 else 2 if len(handles) <= 30 else 3
-    legend = axis.legend(handles=handles, ncols=ncols, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    legend = axis.legend(handles=handles, ncols=ncols, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return legend.get_window_extent().width / axis.figure.dpi

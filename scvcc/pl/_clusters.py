@@ -340,6 +340,7 @@ def _draw_bars(axis: Axes, table: pd.DataFrame, colors: dict[str, str], *, norma
     axis.set_yticks(places, _with_sizes(table.sum(axis=1)))
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
+    axis.spines["bottom"].set_position(("data", places[-1] + 0.6))  # below the last bar
     axis.set_xlabel("share of cells" if normalize else "cells")
     if normalize:
         axis.set_xlim(0, 1)

@@ -37,7 +37,7 @@ def write_names(axis: Axes, H: np.ndarray, column: Column, *, beside: bool) -> d
             text.remove()
             without_room[name] = tint
             continue
-        cost = [_covered(everyone, place, half) for place in tries] + 1e-4 * np.arange(len(tries))
+        cost = [_covered(everyone, place, half) for place in tries] + 5e-4 * np.arange(len(tries))
         place = tries[cost.argmin() if aside else 0]
         text.xyann = place - center
         boxes.append((place, half))

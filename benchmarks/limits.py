@@ -30,6 +30,7 @@ def measure(task: dict[str, Any]) -> Rows:
     from scvcc._clusters.merging import ClusterGraph
     from scvcc._clusters.partition import RESOLUTION, candidate_partitions, choose_partition
     from scvcc._clusters.polish import polish
+    from scvcc._model.parameters import checked_settings
     from scvcc._training.graph import latent_graph
     from scvcc._training.layout import optimize_structure
     from scvcc._training.monitor import Monitor
@@ -39,7 +40,7 @@ def measure(task: dict[str, Any]) -> Rows:
     data, rng = load(task["set"], Path(task["data"])), np.random.default_rng(task["seed"])
     truth = np.unique(data.y, return_inverse=True)[1]
     graph = latent_graph(data.graph)
-    settings = VCC(data.n_classes)._settings(len(truth))
+    settings = checked_settings(VCC(data.n_classes), len(truth))
     _, H = optimize_structure(Run(graph, settings, rng, Monitor(0, show=False)))
     candidates, _ = candidate_partitions(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
     chosen = choose_partition(H, graph, data.n_classes, np.random.default_rng(task["seed"]))

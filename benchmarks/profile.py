@@ -32,8 +32,8 @@ COLUMNS = tuple(
 )
 # stage of the table, by module and function; what no stage claims is "other"
 STAGES = {
-    "_training.graph.search_space": "graph: search space",
-    "_training.graph.neighbor_distances": "graph: neighbor search",
+    "_model.neighbors.search_space": "graph: search space",
+    "_model.neighbors.neighbor_distances": "graph: neighbor search",
     "_training.graph.latent_graph": "graph: weights",
     "_training.run.Gauge": "losses for the history",
     "_training.layout.spectral_start": "spectral start",
@@ -44,7 +44,7 @@ STAGES = {
     "_training.recipe.fit_encoder": "encoder",
     "_training.recipe.train_jointly": "joint",
     "_training.recipe.encode": "output",
-    "_clusters.assignment.calibrate_sharpness": "output",
+    "_model.vcc.calibrate_sharpness": "output",
 }
 NETWORK = ("encoder", "joint")
 

@@ -12,17 +12,26 @@ from sklearn.utils.extmath import randomized_svd
 from scvcc._anndata.matrices import check_adata, check_layer, finite, has_negative, name_of, stored_values, variables
 from scvcc._anndata.messages import info
 from scvcc._anndata.projection import lsa_keys, project_documents, weighted_terms
-from scvcc._anndata.representation import params_of
+from scvcc._anndata.representation import (
+    Request,
+    default_source,
+    params_of,
+    read_representation,
+    requested_source,
+    write_additions,
+)
 from scvcc._anndata.results import check_name, storable
-from scvcc._model.checks import as_seed, check_integer, warn
+from scvcc._model.checks import as_seed, check_integer, check_share, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from anndata import AnnData
     from numpy.random import Generator, RandomState
 
     from scvcc._training.graph import Matrix
 
-__all__ = ["lsa"]
+__all__ = ["lsa", "neighbors"]
 
 
 def __dir__() -> list[str]:
@@ -131,6 +140,87 @@ def lsa(
         del target.var[idf_key]
     target.uns[uns_key] = storable(record)
     info(f"representation computed: {n_comps} LSA components{' of TF-IDF' if tfidf else ''}")
+    return target if copy else None
+
+
+def neighbors(
+    adata: AnnData,
+    batch_key: str | Sequence[str],
+    *,
+    n_neighbors: int = 15,
+    use_rep: str | None = None,
+    n_pcs: int | None = None,
+    metric: str = "euclidean",
+    batch_strength: float = 1.0,
+    random_state: int | Generator | RandomState | None = 0,
+    key_added: str | None = None,
+    copy: bool = False,
+) -> AnnData | None:
+    """Build a neighbor graph that knows batches, for `scvcc.tl.vcc`, `sc.tl.umap` and `sc.tl.leiden`.
+
+    Technical differences between batches are taken away from the representation before neighbors are searched, as far as
+    the data speak for them: batches that are mixed stay as they are, and so do batches that have too little in common
+    with the others. The representation itself is not changed. `scvcc.tl.vcc(adata, batch_key=...)` builds the same graph.
+
+    Parameters
+    ----------
+    adata
+        Annotated data.
+    batch_key
+        Column of `adata.obs` that names the batch of each cell, such as its sample or donor; a list of columns is combined.
+    n_neighbors
+        Size of the neighborhood, the cell itself included.
+    use_rep
+        Representation: "X" or a key of `adata.obsm`. None takes the one that :func:`scvcc.tl.vcc` would.
+    n_pcs
+        Use this many leading columns of the representation.
+    metric
+        Distance.
+    batch_strength
+        Share of the differences between batches that is taken away, 0 to 1.
+    random_state
+        Seed or generator.
+    key_added
+        Name of the graph. None is "neighbors", where scanpy's functions look for it.
+    copy
+        Return a copy with the result instead of writing to `adata`.
+
+    Returns
+    -------
+    None, or the copy if `copy=True`. Writes these fields:
+
+    `adata.obsp["distances" | key_added + "_distances"]`, `adata.obsp["connectivities" | key_added + "_connectivities"]`
+        The graph, as :func:`scanpy.pp.neighbors` writes it.
+    `adata.uns["neighbors" | key_added]`
+        Its parameters, and `batches`: what was done to each batch.
+
+    Examples
+    --------
+    >>> import scanpy as sc
+    >>> import scvcc
+    >>> adata = sc.datasets.pbmc68k_reduced()
+    >>> adata.obs["sample"] = ["a", "b"] * 350
+    >>> scvcc.pp.neighbors(adata, "sample")
+    >>> adata.uns["neighbors"]["batches"]["outcome"].tolist()
+    ['already mixed', 'already mixed']
+    """
+    from scvcc._anndata.batches import as_columns  # these need torch, which `import scvcc.pp` does not
+    from scvcc._anndata.graphs import built_graph
+
+    check_adata(adata, copy=copy)
+    key = "neighbors" if key_added is None else key_added
+    check_name(key)
+    check_share("batch_strength", batch_strength)
+    check_integer("n_neighbors", n_neighbors, low=2)
+    seed, columns = as_seed(random_state), as_columns(batch_key)
+    if columns is None:
+        raise ValueError("batch_key must name a column of adata.obs: without batches use sc.pp.neighbors.")
+    request = Request(key, seed, use_rep, n_pcs, None, None, None, n_neighbors, metric, columns, batch_strength)
+    source = requested_source(adata, request) or default_source(adata)
+    representation = read_representation(adata, source, seed=seed)
+    graph = built_graph(adata, representation, request, key)
+    target = adata.copy() if copy else adata
+    write_additions(target, representation, graph)
     return target if copy else None
 
 

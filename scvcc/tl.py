@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from scvcc._anndata.graphs import as_columns, warn_about
+from scvcc._anndata.batches import as_columns, batches_of, mention_forgotten_batches, mixing
+from scvcc._anndata.graphs import warn_about
 from scvcc._anndata.inputs import Restriction, find_inputs, restriction
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import hint, info
 from scvcc._anndata.projection import describe
 from scvcc._anndata.query import check_target, place_query, read_reference, write_query
-from scvcc._anndata.representation import Request
+from scvcc._anndata.representation import Request, write_additions
 from scvcc._anndata.results import (
     add_fields,
     check_key,
@@ -24,7 +25,6 @@ from scvcc._anndata.results import (
     spread,
     storable,
     stored_run,
-    write_additions,
     write_result,
 )
 from scvcc._model.checks import as_seed, check_integer, check_share, warn
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from anndata import AnnData
     from numpy.random import Generator, RandomState
+
+    from scvcc._anndata.graphs import Graph
 
 __all__ = ["map_query", "stability", "suggest_n_clusters", "vcc"]
 
@@ -150,12 +152,14 @@ def vcc(
     `adata.obsm["X_" + key_added]`
         The map. With `keep_stages=True` also `X_{key_added}_start`, `_placed` and `_coordinates`.
     `adata.uns[key_added]`
-        Parameters, history of training, graph and representation used, versions and device.
+        Parameters, history of training, graph and representation used, versions and device. With `batch_key` also
+        `mixing`: the entropy of the batches in each cluster, relative to that in all cells.
         `scvcc.tl.vcc(adata, **adata.uns["vcc"]["params"])` repeats the run.
     `adata.obsm["X_pca"]`, `adata.varm["PCs"]`, `adata.uns["pca"]`
         If a PCA had to be computed; under `X_pca_{layer}` if another PCA is there already.
     `adata.obsp["distances"]`, `adata.obsp["connectivities"]`, `adata.uns["neighbors"]`
-        If a graph had to be built.
+        If a graph had to be built; under `{key_added}_neighbors` with `batch_key`, and `batches` there says what was done
+        to each batch.
 
     With `restrict_to`, confidence and map of all other cells are NaN.
 
@@ -196,19 +200,15 @@ def vcc(
     part = None if graph.rows is None or len(graph.rows) == inputs.X.shape[0] else graph.rows
     model.fit(inputs.X, graph=graph.matrix, graph_mode=graph.mode, rows=part)
 
-    stored = {name: value for name, value in model.get_params().items() if name not in ("n_pcs", "progress")}
-    params = {**stored, **request.params, "random_state": request.seed, "key_added": key_added}
-    if graph.rows is None:
-        params["max_train_cells"] = None  # had no effect
-    if restricted is not None:
-        params["restrict_to"] = [restricted.column, restricted.categories]
+    params = _stored_params(model, request, graph, restricted)
     extra = None
     if save_to is not None:
         prefix = "" if restricted is None else restricted.prefix
         categories = [f"{prefix}{k}" for k in range(model.n_clusters_)]
         extra = describe(adata, inputs.representation, key=key_added, categories=categories)
+    mixed = _mixing(adata, model.labels_, request.batch_key, restricted)
     target = adata.copy() if copy else adata
-    write_result(target, model, inputs, key=key_added, params=params, restricted=restricted)
+    write_result(target, model, inputs, key=key_added, params=params, restricted=restricted, mixing=mixed)
     info(f"    finished: {model.n_clusters_} clusters in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
     hint(f"    draw the map with scvcc.pl.vcc(adata, key={key_added!r})")
     if save_to is not None:  # last: a full disk does not cost the result
@@ -337,7 +337,7 @@ def suggest_n_clusters(
     params = {"k_range": limits, "min_cluster_size": min_cluster_size, "n_runs": n_runs, "random_state": request.seed}
     record = {"suggested": suggested, "params": {**request.params, **params, "key_added": key_added}}
 
-    write_additions(adata, inputs)
+    write_additions(adata, inputs.representation, inputs.graph)
     adata.uns[name] = {**storable(record), "table": table.copy()}
     return table
 
@@ -544,6 +544,30 @@ def _check_run(adata: AnnData, model: VCC, request: Request, restricted: Restric
         raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")
     checked_settings(model, n_cells)
     resolve_device(model.device)
+
+
+def _stored_params(model: VCC, request: Request, graph: Graph, restricted: Restriction | None) -> dict[str, Any]:
+    """What repeats the run; `n_pcs` is the request's, which has another meaning in `VCC`."""
+    params = {name: value for name, value in model.get_params().items() if name not in ("n_pcs", "progress")}
+    params |= {**request.params, "random_state": request.seed, "key_added": request.key}
+    if graph.rows is None:
+        params["max_train_cells"] = None  # had no effect
+    if restricted is not None:
+        params["restrict_to"] = [restricted.column, restricted.categories]
+    return params
+
+
+def _mixing(
+    adata: AnnData, labels: np.ndarray, batch_key: list[str] | None, restricted: Restriction | None
+) -> np.ndarray | None:
+    """How well each cluster mixes the batches; without batches, a word where they seem to have been forgotten."""
+    if batch_key is not None:
+        return mixing(
+            labels, batches_of(adata, batch_key).among(None if restricted is None else restricted.cells).codes
+        )
+    if restricted is None:
+        mention_forgotten_batches(adata, labels)
+    return None
 
 
 def _save(model: VCC, path: str | os.PathLike[str], extra: dict[str, Any] | None, *, returned: bool) -> None:

@@ -31,8 +31,11 @@ def floor(path):
 
 
 def imports(path):
-    """Names of the modules that a file imports, wherever the import stands; `scvcc` ones without the package."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Names that a file imports when it runs, wherever the import stands; imports for types alone are none."""
+    tree = ast.parse(path.read_text())
+    for_types = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    skipped = {id(inner) for block in for_types for inner in ast.walk(block)}
+    for node in (n for n in ast.walk(tree) if id(n) not in skipped):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

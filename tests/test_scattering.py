@@ -107,13 +107,13 @@ def test_page_of_features() -> None:
         ("kmeans", "usps", '{"scattering": "maps"}', 0.25),
         ("vcc", "usps", '{"scattering": "none"}', 0.125),
     ]
-    runs = pd.DataFrame(rows, columns=["method", "set", "variant", "nmi"]).assign(k_known=True, status="ok", acc=0)
+    runs = pd.DataFrame(rows, columns=["method", "set", "variant", "nmi"])
+    runs = runs.assign(k_known=True, status="ok", acc=0, seed=0)
     lines = report.features_page(runs).splitlines()
-    assert "| **VCC (scvcc), pixels** | – | 0.000 / 0.500 | – | – |" in lines
-    assert "| **VCC (scvcc), scattering** | – | 0.000 / 0.750 | – | – |" in lines
-    assert "| k-means, scattering | – | 0.000 / 0.250 | – | – |" in lines
-    assert (
-        "| *VCC on VGG features, published* | 0.982 / 0.969 | 0.981 / 0.969 | 0.665 / 0.703 | 0.983 / 0.971 |" in lines
-    )
-    assert "| one for each map | – | 0.000 / 0.750 | – |" in lines
-    assert "| none | – | 0.000 / 0.125 | – |" in lines
+    assert "| **VCC (scvcc), pixels** | 1 | – | 0.000 / 0.500 | – | – |" in lines
+    assert "| **VCC (scvcc), scattering** | 1 | – | 0.000 / 0.750 | – | – |" in lines
+    assert "| k-means, scattering | 1 | – | 0.000 / 0.250 | – | – |" in lines
+    published = "0.982 / 0.969 | 0.981 / 0.969 | 0.665 / 0.703 | 0.983 / 0.971"
+    assert f"| *VCC on VGG features, published* |  | {published} |" in lines
+    assert "| **VCC (scvcc), one for each map** | 1 | – | 0.000 / 0.750 | – |" in lines
+    assert "| **VCC (scvcc), none** | 1 | – | 0.000 / 0.125 | – |" in lines

@@ -1,5 +1,6 @@
 """`scvcc.tl.vcc` from call to result."""
 
+import io
 import logging
 import subprocess
 import sys
@@ -291,12 +292,22 @@ def test_renamed_clusters_are_not_replaced_without_a_word(clustered, quick):
         scvcc.tl.vcc(clustered, 4, **quick)
 
 
-def test_scanpys_verbosity_shows_what_is_done(neighbors, quick, capsys, monkeypatch):
+@pytest.fixture
+def scanpys_log():
+    """What scanpy's log shows; its settings are put back."""
+    verbosity, logfile = sc.settings.verbosity, sc.settings.logfile
+    sc.settings.logfile = shown = io.StringIO()
+    yield shown
+    sc.settings.verbosity, sc.settings.logfile = verbosity, logfile
+
+
+def test_scanpys_verbosity_shows_what_is_done(neighbors, quick, scanpys_log):
+    sc.settings.verbosity = 1
     scvcc.tl.vcc(neighbors, 4, **quick)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sc.settings, "verbosity", 2)
+    assert scanpys_log.getvalue() == ""
+    sc.settings.verbosity = 2
     scvcc.tl.vcc(neighbors, 4, **quick)
-    shown = capsys.readouterr().err
+    shown = scanpys_log.getvalue()
     assert "graph: stored adata.obsp['distances']" in shown
     assert "representation: adata.X, 20 columns" in shown
     assert "finished: 4 clusters in adata.obs['vcc'] (0:00:0" in shown
@@ -800,8 +811,8 @@ def test_wrong_requests_for_stability(clustered, untouched):
         for adata, arguments, message in (
             (clustered, {"key": "other"}, "no run named 'other': run scvcc.tl.vcc"),
             (clustered, {"n_runs": 0}, "n_runs must be at least 1"),
-            (clustered, {"share": 1.0}, "share must be a number between 0 and 1, found 1.0"),
-            (clustered, {"share": 0.01}, "share=0.01 leaves 2 of 240 cells for 4 clusters: raise share"),
+            (clustered, {"share": 1.0}, "share=1.0 leaves 240 of 240 cells"),
+            (clustered, {"share": 0.01}, "share=0.01 leaves 2 of 240 cells for 4 clusters: choose another share"),
             (merged, {}, "has one cluster: at least 2"),
         ):
             with pytest.raises(ValueError, match=message):

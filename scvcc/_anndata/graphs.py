@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,15 @@ import scipy.sparse as sp
 from anndata import AnnData
 from scipy.sparse.csgraph import connected_components
 
+from scvcc._anndata.batches import corrected
 from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import graph_source, params_of
 from scvcc._model.checks import warn
-from scvcc._model.neighbors import Batches, without_batches
 from scvcc._training.graph import check_graph
 
 if TYPE_CHECKING:
     from scvcc._anndata.representation import Additions, Representation, Request, Source
-    from scvcc._training.graph import GraphMode, Matrix
+    from scvcc._training.graph import GraphMode
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
             "lower n_neighbors."
         )
     if request.batch_key is not None:
-        X, table = _without_batches(adata, X, request)
+        X, table = corrected(adata, X, request)
     light = AnnData(obs=pd.DataFrame(index=pd.RangeIndex(X.shape[0]).astype(str)))
     light.obsm["rep"] = sp.csr_matrix(X) if sp.issparse(X) else X
     key_added = None if key == "neighbors" else key
@@ -179,32 +179,6 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
     name = entry["distances_key"]
     graph = _read(light, light.obsp[name], "distance", f"adata.obsp[{name!r}]", entry["params"])
     return replace(graph, additions=additions)
-
-
-def as_columns(batch_key: str | Sequence[str] | None) -> list[str] | None:
-    """The columns that `batch_key` names."""
-    if batch_key is None or isinstance(batch_key, str):
-        return None if batch_key is None else [batch_key]
-    return [str(column) for column in batch_key] or None
-
-
-def batches_of(adata: AnnData, batch_key: Sequence[str]) -> Batches:
-    """The batches that one or several columns of obs name together."""
-    for column in batch_key:
-        if column not in adata.obs:
-            raise ValueError(f"batch_key={column!r} is not a column of adata.obs, which has {listed(adata.obs)}.")
-        if missing := int(adata.obs[column].isna().sum()):
-            raise ValueError(f"batch_key={column!r} has {missing} missing values: fill them, or leave these cells out.")
-    return Batches.of(adata.obs[list(batch_key)].astype(str).agg(" | ".join, axis=1), adata.n_obs, "batch_key")
-
-
-def _without_batches(adata: AnnData, X: Matrix, request: Request) -> tuple[np.ndarray, pd.DataFrame]:
-    """Components without differences between batches, and what was done to each batch."""
-    batches = batches_of(adata, request.batch_key or [])
-    correction = without_batches(X, batches, request.batch_strength, request.seed, info)
-    numbers = {name: getattr(correction, name) for name in ("apart", "shift", "common")}
-    columns = {"n_cells": np.bincount(batches.codes), "outcome": np.array(correction.outcome, dtype=object), **numbers}
-    return correction.Z, pd.DataFrame(columns, index=pd.Index(batches.names, name="batch"))
 
 
 def warn_about(graph: Graph, n_clusters: int | None, *, restricted: bool) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from natsort import natsorted
 
-from scvcc._anndata.graphs import Graph, batches_of, built_graph, stored_graph
+from scvcc._anndata.batches import batches_of
+from scvcc._anndata.graphs import Graph, built_graph, stored_graph
 from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import default_source, graph_source, read_representation, requested_source
 from scvcc._model.neighbors import search

@@ -103,6 +103,19 @@ class Representation:
     additions: Additions = field(default_factory=dict)
 
 
+def write_additions(adata: AnnData, *parts: Any) -> None:
+    """Write the representation and the graph where they had to be computed."""
+    for part in parts:
+        set_fields(adata, part.additions)
+
+
+def set_fields(adata: AnnData, fields: Additions) -> None:
+    """Set the fields, attribute by attribute."""
+    for attribute, written in fields.items():
+        for name, value in written.items():
+            getattr(adata, attribute)[name] = value  # looked up each time: the first one may turn a view into a copy
+
+
 def requested_source(adata: AnnData, request: Request) -> Source | None:
     """The representation that the user asks for, or None where all is left open."""
     use_rep, n_pcs, layer = request.use_rep, request.n_pcs, request.layer

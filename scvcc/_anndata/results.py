@@ -14,7 +14,7 @@ import pandas as pd
 from natsort import natsorted
 
 from scvcc import __version__
-from scvcc._anndata.representation import Request, Source
+from scvcc._anndata.representation import Request, Source, set_fields, write_additions
 from scvcc._model.checks import warn
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def check_key(adata: AnnData, key: str, *names: str, layer: str | None = None) -
     categories = own_record(adata, key).get("categories")
     if categories is not None and key in adata.obs:
         now = list(map(str, adata.obs[key].astype("category").cat.categories))
-        if now != list(map(str, categories)):
+        if set(now) - set(map(str, categories)):
             warn(
                 f"The categories of adata.obs[{key!r}] were changed, and the new result replaces them: "
                 "set key_added to keep them."
@@ -88,6 +88,7 @@ def write_result(
     key: str,
     params: Mapping[str, Any],
     restricted: Restriction | None = None,
+    mixing: np.ndarray | None = None,
 ) -> None:
     """Write everything a run leaves in `adata`. All values are computed before the first one is set."""
     cells = np.ones(adata.n_obs, dtype=bool) if restricted is None else restricted.cells
@@ -112,9 +113,10 @@ def write_result(
         "restrict_to": None if restricted is None else {"key": restricted.column, "categories": restricted.categories},
         "versions": _versions(),
         "device": model.device_,
+        "mixing": mixing,
     }
     write_fields(adata, key, column, record, obs=obs, obsm=obsm)
-    write_additions(adata, inputs)
+    write_additions(adata, inputs.representation, inputs.graph)
 
 
 def write_fields(
@@ -147,27 +149,15 @@ def write_fields(
         attribute, _, name = field.partition("/")
         if name in getattr(adata, attribute):
             del getattr(adata, attribute)[name]
-    _set_fields(adata, fields)
+    set_fields(adata, fields)
 
 
 def add_fields(adata: AnnData, key: str, fields: Additions) -> None:
     """Write more fields of the result under `key`, to be replaced or removed with it."""
     names = [f"{attribute}/{name}" for attribute, written in fields.items() for name in written]
     record = dict(own_record(adata, key))
-    _set_fields(adata, fields)
+    set_fields(adata, fields)
     adata.uns[key] = {**record, "fields": np.array(sorted({*map(str, record["fields"]), *names}))}
-
-
-def write_additions(adata: AnnData, inputs: Inputs) -> None:
-    """Write the representation and the graph where they had to be computed."""
-    for part in (inputs.representation.additions, inputs.graph.additions):
-        _set_fields(adata, part)
-
-
-def _set_fields(adata: AnnData, fields: Additions) -> None:
-    for attribute, written in fields.items():
-        for name, value in written.items():
-            getattr(adata, attribute)[name] = value  # looked up each time: the first one may turn a view into a copy
 
 
 def spread(values: np.ndarray, cells: np.ndarray) -> np.ndarray:

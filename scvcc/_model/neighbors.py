@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import is_scalar_nan
 
 from scvcc._model.checks import warn
 from scvcc._model.rows import values
@@ -40,7 +40,7 @@ class Batches:
         given = np.asarray(batch, dtype=object)
         if given.shape != (n,):
             raise ValueError(f"{name} must hold one batch for each of {n} rows, found shape {given.shape}.")
-        if missing := int(sum(value is None or is_scalar_nan(value) for value in given)):
+        if missing := int(sum(value is None or (isinstance(value, float) and math.isnan(value)) for value in given)):
             raise ValueError(f"{name} has {missing} missing values: give these rows a batch, or leave them out.")
         names, codes = np.unique(given.astype(str), return_inverse=True)
         return cls(codes, names.tolist())

@@ -137,7 +137,7 @@ def _exp(x):
 
 
 @nb.njit(parallel=True, fastmath=True, cache=True)
-def _gradient(H, pointers, neighbors, boundary, contraction, forces, seed, n_negatives=5):
+def _gradient(H, pointers, neighbors, boundary, contraction, forces, seed, n_negatives=5):  # noqa: PLR0915
     """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point.
 
     `forces` are the weights of the three losses and the share of repulsion; `n_negatives` random pairs push a point.

@@ -106,7 +106,6 @@ def add_legends(axes: list[Axes], entries: list[dict[str, str]], *, ncols: int =
     if ax is None and any(widths) and isinstance(fig, Figure):
         columns = range(min(ncols, len(axes)))
         fig.set_figwidth(fig.get_figwidth() + sum(max(widths[column::ncols]) for column in columns))
-        settle(axes)
 
 
 def _legend(axis: Axes, colors: Mapping[str, str]) -> float:

@@ -19,10 +19,10 @@ from scvcc.pl._names import write_names
 def n_clusters(
     adata: AnnData, *, key: str = "vcc", runners_up: int = 3, show: bool | None = None, return_fig: bool = False
 ) -> Plot:
-    """Plot why a number of clusters is suggested: the score of each, what it cuts, and its smallest cluster.
+    """Plot why a number of clusters is suggested: the score of each number, what it cuts, and its smallest cluster.
 
-    Needs :func:`scvcc.tl.suggest_n_clusters`. A flat top means that several numbers are about equally good. Numbers
-    with a cluster below `min_cluster_size`, the dotted line, are pale and never suggested.
+    Needs :func:`scvcc.tl.suggest_n_clusters`. A flat top means that several numbers are about equally good. Numbers that
+    need a cluster smaller than `min_cluster_size` (the dotted line) are pale: they are never suggested.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def n_clusters(
         axis.axvline(suggested, color=PALETTE[5], linewidth=1.2, zorder=0)
         axis.set_ylabel(label)
     _mark_counts(axes[0], table[is_eligible], suggested, runners_up)
-    axes[1].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes[1].yaxis.set_major_formatter(PercentFormatter(1))
     axes[2].set_yscale("log")
     axes[2].axhline(int(record["params"]["min_cluster_size"]), color="0.6", linewidth=0.8, linestyle=":")
     axes[-1].set_xlabel("number of clusters")
@@ -96,11 +96,11 @@ def stability(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Plot:
-    """Plot how well clusters are found again on parts of the cells: on the map, and cluster by cluster.
+    """Plot how well clusters are found again in parts of the data: on the map, and cluster by cluster.
 
-    Needs :func:`scvcc.tl.stability`. On the left, cells that change company are dark. On the right there is a dot for
-    each run, at the Jaccard index of the cluster and its best match, and a line at their mean; clusters that recur are
-    in the white part.
+    Needs :func:`scvcc.tl.stability`. On the left, cells that share a cluster with other cells in each run are dark. On
+    the right, there is a dot for each run, at the Jaccard index of the cluster and its best match, and a line at their
+    mean. Clusters with a line in the white part are stable.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def _pairs(adata: AnnData, argument: str, groups: str, key: str) -> tuple[pd.Ser
     known, found = (as_categories(values[both].reset_index(drop=True)) for values in (known, found))
     left_out = int((~both).sum())
     note = f"{left_out:,} cells without a value left out" if left_out else ""
-    return known.cat.remove_unused_categories(), found.cat.remove_unused_categories(), note
+    return known, found, note
 
 
 def _write_cells(axis: Axes, shown: np.ndarray, *, percent: bool) -> None:
@@ -270,11 +270,11 @@ def composition(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Plot:
-    """Plot what each cluster is made of, and which clusters each sample (or any other group) is made of.
+    """Plot the make-up of each cluster by sample, and of each sample by cluster; any other grouping will do.
 
-    On the left there is a bar for each cluster, divided by the categories of `adata.obs[by]`; on the right a bar for
-    each category, divided by cluster. Compare the bars with the one on top, which shows all cells: a cluster that is
-    divided as all cells are is found in all samples alike.
+    On the left there is a bar for each cluster, divided by the categories of `adata.obs[by]`; on the right there is a
+    bar for each category, divided by cluster. The bar on top shows all cells: a cluster with the same proportions is
+    found in all samples alike.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def composition(
     key
         Name of the result.
     normalize
-        Show shares; otherwise numbers of cells.
+        Show shares; if False, numbers of cells.
     palette
         Colors of the categories of `by`, as in :func:`scvcc.pl.vcc`.
     show
@@ -296,7 +296,7 @@ def composition(
 
     Returns
     -------
-    The figure with `return_fig=True`, the list of axes with `show=False`, else None. Colors are stored as by
+    The figure with `return_fig=True`, the list of axes with `show=False`, else None. Colors are stored as in
     :func:`scvcc.pl.vcc`.
 
     Examples
@@ -343,4 +343,4 @@ def _draw_bars(axis: Axes, table: pd.DataFrame, colors: dict[str, str], *, norma
     axis.set_xlabel("share of cells" if normalize else "cells")
     if normalize:
         axis.set_xlim(0, 1)
-        axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        axis.xaxis.set_major_formatter(PercentFormatter(1))

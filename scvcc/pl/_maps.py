@@ -52,7 +52,7 @@ def vcc(
     layer
         Layer to take variables from.
     use_raw
-        Take variables from `adata.raw`. None does so where it exists, has the variable, and `layer` is not set.
+        Take variables from `adata.raw`. None does so if it has the variable and `layer` is not set.
     legend_loc
         Where to write the names of categories: "on data" (next to the cells where a name would hide a small cluster),
         "beside" the clusters, in the "right margin", or nowhere ("none"). Names that would overlap others on the map

@@ -127,7 +127,7 @@ def history(adata: AnnData, *, key: str = "vcc", show: bool | None = None, retur
     note = "The total contains the clustering loss times β, so it rises while β rises."
     axes[0].set_title(note, fontsize="small", color="0.4", loc="left")
     axes[0].set_yscale("log")
-    axes[2].yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
+    axes[2].yaxis.set_major_formatter(PercentFormatter(1))
     axes[2].set_xlim(-0.02, len(order) + 0.02)
     axes[2].set_xticks(np.arange(len(order)) + 0.5, [f"{name}\n{steps[name].max()} steps" for name in order])
     axes[2].tick_params(axis="x", length=0)

@@ -30,7 +30,7 @@ def dense(rows):
 
 def test_rows_are_taken_and_passed_on_in_blocks(on_disk, monkeypatch):
     whole, stored = on_disk
-    monkeypatch.setattr(_rows, "BLOCK_NUMBERS", 1)  # 512 of the 1,300 rows at a time
+    monkeypatch.setattr(_rows, "_rows_at_a_time", lambda X: 512)  # 512 of the 1,300 rows at a time
     chosen = np.array([0, 1, 511, 512, 1299])
     for name, rows in stored.items():
         assert _rows.has_row_blocks(rows), name

@@ -157,7 +157,7 @@ def test_sparse_input_is_never_dense_as_a_whole(monkeypatch):
 
 def test_given_graphs_are_used(data):
     X, truth = data
-    distances = kneighbors_graph(X, 15, mode="distance")
+    distances = kneighbors_graph(X, 14, mode="distance")  # and the row itself
     searched = VCC(3, **SMALL).fit(X)
     given = VCC(3, **SMALL).fit(X, graph=distances)
     np.testing.assert_allclose(given.graph_.toarray(), searched.graph_.toarray(), atol=1e-5)
@@ -265,7 +265,7 @@ BAD_PARAMETERS = [
     ({"n_clusters": 1}, ValueError, "n_clusters must be from 2 to 300.*found 1"),
     ({"n_clusters": 301}, ValueError, "n_clusters must be from 2 to 300.*found 301"),
     ({"n_clusters": 2.5}, TypeError, "n_clusters must be an integer, found 2.5"),
-    ({"n_neighbors": 300}, ValueError, "n_neighbors=300 needs at least 301 rows"),
+    ({"n_neighbors": 301}, ValueError, "n_neighbors=301 needs at least 301 rows"),
     ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 2"),
     ({"latent_dim": 0}, ValueError, "latent_dim"),
     ({"batch_size": 0}, ValueError, "batch_size"),

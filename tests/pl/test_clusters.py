@@ -202,6 +202,7 @@ def test_composition_of_cells_with_one_name_and_unassigned_ones(clustered):
     samples(clustered)
     labels = clustered.obs["vcc"].astype(str).where(np.arange(240) >= 30, "unassigned")
     clustered.obs["vcc"] = labels.astype("category")
+    clustered.uns["vcc_colors"] = ["#ff0000"] * 5
     clustered.obs_names = ["cell"] * 240
     left, right = pl.composition(clustered, "sample", palette=["red", "blue"], show=False)
     assert list(bars(left))[-1] == "unassigned  (30)"

@@ -73,7 +73,7 @@ def test_palettes_by_name(clustered):
 
 
 def test_unassigned_cells_use_up_no_color(clustered):
-    labels = clustered.obs["vcc"].astype(str).where(np.arange(240) >= 30, "a")
+    labels = clustered.obs["vcc"].astype(str).where(np.arange(240) >= 30, "z")
     clustered.obs["vcc"] = labels.replace("1", "unassigned").astype("category")
     pl.vcc(clustered, show=False)
     stored = dict(zip(clustered.obs["vcc"].cat.categories, clustered.uns["vcc_colors"], strict=True))
@@ -81,6 +81,6 @@ def test_unassigned_cells_use_up_no_color(clustered):
         "0": PALETTE[0],
         "2": PALETTE[1],
         "3": PALETTE[2],
-        "a": PALETTE[3],
         "unassigned": GREYS["unassigned"],
+        "z": PALETTE[3],
     }

@@ -167,7 +167,10 @@ def test_missing_values_are_in_the_legend(mapped):
     ax = pl.vcc(mapped, "some", legend_loc="right margin", show=False)
     assert legend_names(ax.get_legend())[-2:] == ["unassigned", "NA"]
     mapped.obsm["X_vcc"][200:] = np.nan  # what is missing is not on the map
-    assert legend_names(pl.vcc(mapped, "some", show=False).get_legend()) == ["unassigned"]
+    mapped.obsm["X_vcc"][:5] = np.nan
+    ax = pl.vcc(mapped, "some", show=False)
+    assert points(ax) == [25, 170]
+    assert legend_names(ax.get_legend()) == ["unassigned"]
 
 
 def test_numbers_have_a_bar_and_no_legend(clustered):
@@ -187,13 +190,14 @@ def test_axes_are_named_after_the_result(clustered, key, expected):
     assert pl.stability(clustered, key=key, show=False)[0].get_ylabel() == expected
 
 
-def test_a_legend_widens_the_figure_and_not_the_map(clustered):
-    clustered.obs["vcc"] = clustered.obs["vcc"].cat.rename_categories(lambda c: f"a rather long name {c}")
-    widths = []
-    for legend_loc in ("none", "right margin"):
-        fig = pl.vcc(clustered, ["vcc", "truth"], legend_loc=legend_loc, return_fig=True)
+@pytest.mark.parametrize("legend_loc", ["on data", "right margin"])
+def test_a_legend_widens_the_figure_and_not_the_map(mapped, legend_loc):
+    mapped.obs["truth"] = mapped.obs["vcc"].cat.rename_categories({"0": "a rather long name"})
+    sizes = []
+    for loc in ("none", legend_loc):
+        fig = pl.vcc(mapped, ["truth", "vcc"], legend_loc=loc, return_fig=True)
         fig.draw_without_rendering()
-        widths.append([ax.get_window_extent().width for ax in fig.axes])
-        right_edge = fig.axes[0].get_legend().get_window_extent().x1 if legend_loc == "right margin" else 0
-        assert right_edge < fig.axes[1].get_window_extent().x0
-    assert widths[1] == pytest.approx(widths[0], rel=0.05)
+        frames = [ax.get_window_extent() for ax in fig.axes]
+        sizes.append([(frame.width, *np.ptp(ax.viewLim, axis=0)) for ax, frame in zip(fig.axes, frames, strict=True)])
+    assert fig.axes[0].get_legend().get_window_extent().x1 < frames[1].x0
+    assert np.ravel(sizes[1]) == pytest.approx(np.ravel(sizes[0]), rel=0.06)

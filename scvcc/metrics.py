@@ -17,7 +17,7 @@ from scvcc._training.graph import boundary_score as _boundary_score
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["ari", "boundary_score", "clustering_accuracy", "compactness", "nmi"]
+__all__ = ["ari", "batch_mixing", "boundary_score", "clustering_accuracy", "compactness", "nmi"]
 
 
 def __dir__() -> list[str]:
@@ -138,6 +138,41 @@ def compactness(embedding: ArrayLike, labels: ArrayLike) -> float:
     nearest = cKDTree(centers).query(centers, k=2)[0][:, 1]
     gap = float(np.average(nearest, weights=sizes))
     return gap / (gap + spread) if gap + spread > 0 else 0.0
+
+
+def batch_mixing(graph: sp.spmatrix | sp.sparray, batch: ArrayLike) -> np.ndarray:
+    """How well batches are mixed around each cell: the share of its neighbors from other batches, relative to chance.
+
+    Parameters
+    ----------
+    graph
+        Neighbors, sparse (n, n), such as `adata.obsp["vcc_neighbors_distances"]`; what is stored counts, not its value.
+    batch
+        Batch of each cell.
+
+    Returns
+    -------
+    Scores (n,): 0 where all neighbors are of the cell's own batch, 1 where they are as mixed as all cells. It can exceed
+    1, and is NaN for a cell without neighbors.
+
+    Examples
+    --------
+    >>> import scanpy as sc
+    >>> import scvcc
+    >>> adata = sc.datasets.pbmc68k_reduced()
+    >>> score = scvcc.metrics.batch_mixing(adata.obsp["distances"], adata.obs["phase"])
+    >>> bool(0.5 < score.mean() < 1.1)
+    True
+    """
+    codes, csr = _codes(batch, "batch"), sp.csr_matrix(graph)
+    if csr.shape != (len(codes), len(codes)):
+        raise ValueError(f"graph has shape {csr.shape}, but batch has {len(codes)} entries: give one batch per cell.")
+    rows = np.repeat(np.arange(len(codes)), np.diff(csr.indptr))
+    other, n_others = codes[rows] != codes[csr.indices], rows != csr.indices
+    total = np.bincount(rows, n_others, len(codes))
+    foreign = np.bincount(rows, other, len(codes))
+    chance = (len(codes) - np.bincount(codes)[codes]) / max(len(codes) - 1, 1)
+    return np.divide(foreign, total * chance, out=np.full(len(codes), np.nan), where=total * chance > 0)
 
 
 def boundary_score(distances: sp.spmatrix | sp.sparray) -> np.ndarray:

@@ -3,7 +3,9 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.neighbors import kneighbors_graph
 
 from scvcc import metrics
 
@@ -85,3 +87,19 @@ def test_bad_labels_are_named(score, true, pred, message):
 def test_bad_embeddings_are_named(embedding, labels, message):
     with pytest.raises(ValueError, match=message):
         metrics.compactness(embedding, labels)
+
+
+def test_batch_mixing_is_the_share_of_foreign_neighbors_over_chance():
+    graph = sp.csr_matrix(np.array([[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 5, 1], [0, 0, 0, 0]], float))
+    found = metrics.batch_mixing(graph, ["a", "a", "b", "b"])
+    np.testing.assert_allclose(found, [0.5 / (2 / 3), 0, 0, np.nan])  # a cell's own entry does not count
+    with pytest.raises(ValueError, match=r"graph has shape \(4, 4\), but batch has 3 entries"):
+        metrics.batch_mixing(graph, ["a", "a", "b"])
+
+
+def test_boundary_score_is_the_relative_spread_of_the_forces():
+    D = kneighbors_graph(np.random.default_rng(0).normal(size=(60, 3)), 8, mode="distance")
+    rows = [row[row > 0] for row in D.toarray()]
+    scale = np.median([np.ptp(row) for row in rows])
+    forces = [np.exp(-row / scale) / np.exp(-row / scale).sum() for row in rows]
+    np.testing.assert_allclose(metrics.boundary_score(D), [f.std() / f.mean() for f in forces], rtol=1e-4)

@@ -32,7 +32,8 @@ ORDER = ("graph", "spectral", "structure", "clusters", "map", "encoder", "joint"
 
 
 def circumstances(rows: pd.DataFrame) -> str:
-    parts = (f"{name}: {' · '.join(rows[name].astype(str).unique())}" for name in ("machine", "threads", "commit"))
+    known = {name: rows[name].dropna().astype(str).unique() for name in ("machine", "threads", "commit")}
+    parts = (f"{name}: {' · '.join(values)}" for name, values in known.items() if len(values))
     return "; ".join(parts) + "."
 
 

@@ -41,7 +41,7 @@ def measure(task: dict[str, Any]) -> Rows:
     truth = np.unique(data.y, return_inverse=True)[1]
     graph = latent_graph(data.graph)
     settings = checked_settings(VCC(data.n_classes), len(truth))
-    _, H = optimize_structure(Run(graph, settings, rng, Monitor(0, show=False)))
+    _, H = optimize_structure(Run(graph, settings, task["seed"], Monitor(0, show=False)))
     candidates, _ = candidate_partitions(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
     chosen = choose_partition(H, graph, data.n_classes, np.random.default_rng(task["seed"]))
     followed = polish(graph, truth[None], rng.permutation(len(truth)), RESOLUTION)[0]

@@ -4,29 +4,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.spatial.distance import cdist
+from scipy.special import log_softmax, softmax
 
 
 def nearest_center(H: np.ndarray, centers: np.ndarray) -> np.ndarray:
     """Index of the nearest center of each row: the hard form of the soft assignment."""
-    return squared_distances(H, centers).argmin(axis=1)
-
-
-def squared_distances(H: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """Squared distances (n, K), exact also where a point sits on a center."""
-    H, centers = np.asarray(H, np.float64), np.asarray(centers, np.float64)
-    total = np.zeros((len(H), len(centers)))
-    for column, center in zip(H.T, centers.T, strict=True):  # n × K at a time, never n × K × dim
-        total += np.square(column[:, None] - center[None, :])
-    return total
+    return cdist(H, centers, "sqeuclidean").argmin(axis=1)
 
 
 def probabilities(H: np.ndarray, centers: np.ndarray, sharpness: float = 1.0) -> np.ndarray:
     """Soft assignment Q (n, K) to the power of `sharpness`, rows sum to one."""
-    logits = -sharpness * np.log1p(squared_distances(H, centers))
-    logits -= logits.max(axis=1, keepdims=True)
-    proba = np.exp(logits)
-    return proba / proba.sum(axis=1, keepdims=True)
+    return softmax(-sharpness * np.log1p(cdist(H, centers, "sqeuclidean")), axis=1)
 
 
 def calibrate_sharpness(
@@ -40,12 +29,11 @@ def calibrate_sharpness(
     entries = rng.choice(graph.nnz, min(graph.nnz, 50_000), replace=False)
     heads = np.searchsorted(graph.indptr, entries, side="right") - 1
     neighbor_labels, weights = labels[graph.indices[entries]], graph.data[entries]
-    logits = -np.log1p(squared_distances(H[heads], centers))
+    logits = -np.log1p(cdist(H[heads], centers, "sqeuclidean"))
 
     def neighbor_surprise(log_sharpness: float) -> float:
-        scaled = np.exp(log_sharpness) * logits
-        chosen = scaled[np.arange(len(scaled)), neighbor_labels]
-        return float(np.average(logsumexp(scaled, axis=1) - chosen, weights=weights))
+        log_probabilities = log_softmax(np.exp(log_sharpness) * logits, axis=1)
+        return -float(np.average(log_probabilities[np.arange(len(entries)), neighbor_labels], weights=weights))
 
     return float(np.exp(minimize_scalar(neighbor_surprise, bounds=(-2.0, 4.0), method="bounded").x))
 

@@ -74,7 +74,7 @@ def search(
     `n_neighbors` counts the row itself, as in scanpy.
     """
     rows, most, size = None, model.max_train_cells, model.n_neighbors
-    with threads(model.n_jobs):
+    with threads(model.n_jobs, X.shape[0]):
         if most is not None and X.shape[0] > most:
             tell(f"{X.shape[0]} rows, more than max_train_cells={most}: training on a sketch of them")
             codes = None if batches is None else batches.codes

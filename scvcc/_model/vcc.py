@@ -19,6 +19,7 @@ from scvcc._model.rows import checked, over_blocks, readable, values
 from scvcc._training.encoder import Rows, encode, encode_with_features
 from scvcc._training.graph import given_graph
 from scvcc._training.recipe import train
+from scvcc._training.streams import stream
 from scvcc._training.threads import threads
 
 if TYPE_CHECKING:
@@ -226,15 +227,14 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             rows = _checked_rows(rows, n)
         part = values(X, rows)
         latent = given_graph(graph, part.shape[0], graph_mode)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs, X.shape[0]):
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
-            rng = np.random.default_rng(seed)
             H = trained.H if rows is None else self._embed(X, trained.encoder)
             least = settings.min_cluster_size if self.n_clusters is None else None
             labels, centers = _numbered_by_size(H, trained.centers, least)
             own = labels if rows is None else labels[rows]
-            sharpness = calibrate_sharpness(trained.H, centers, own, latent, rng)
-            sample = _sample_of_all(X, trained.encoder, rng)
+            sharpness = calibrate_sharpness(trained.H, centers, own, latent, stream(seed, "assignment"))
+            sample = _sample_of_all(X, trained.encoder, stream(seed, "novelty"))
         _warn_if_fewer(len(centers), self.n_clusters)
 
         self.encoder_, self.device_ = trained.encoder, str(device)
@@ -297,7 +297,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         X = readable(self, X, reset=False)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs, X.shape[0]):
             return self._embed(X, self.encoder_)
 
     def _embed(
@@ -330,7 +330,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         X = readable(self, X, reset=False)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs, X.shape[0]):
             return self._embed(X, self.encoder_, lambda H: nearest_center(H, self.cluster_centers_))
 
     def predict_proba(self, X: Matrix) -> np.ndarray:
@@ -356,7 +356,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         X = readable(self, X, reset=False)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs, X.shape[0]):
             return self._embed(X, self.encoder_, lambda H: probabilities(self, H))
 
     def novelty(self, X: Matrix) -> np.ndarray:
@@ -388,7 +388,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         X = readable(self, X, reset=False)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs, X.shape[0]):
             return over_blocks(lambda block: _placed(self, block)[:, -1], X)
 
     def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
@@ -483,7 +483,7 @@ def probabilities(model: VCC, H: np.ndarray) -> np.ndarray:
 def place(model: VCC, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
     """Embedding and novelty of rows in one pass through the encoder."""
     X = readable(model, X, reset=False)
-    with threads(model.n_jobs):
+    with threads(model.n_jobs, X.shape[0]):
         both = over_blocks(lambda block: _placed(model, block), X)
     return np.ascontiguousarray(both[:, :-1]), both[:, -1]
 

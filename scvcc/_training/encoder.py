@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import scipy.sparse as sp
 import torch
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
@@ -66,19 +67,11 @@ def _linear(fan_in: int, fan_out: int, generator: torch.Generator) -> nn.Linear:
 
 
 def _moments(X: Matrix) -> tuple[np.ndarray, float]:
-    """Mean of each feature, and the root mean square of X less those means, in float64 and block by block.
-
-    Dense rows are counted from the first one: the squares of large numbers would swallow a small spread.
-    """
-    n, d = X.shape
-    origin = np.zeros(d) if sp.issparse(X) else np.asarray(X[0], np.float64)
-    total, squares = np.zeros(d), 0.0
-    for rows in gen_batches(n, 8 * BLOCK):
-        block = X[rows] if sp.issparse(X) else X[rows] - origin
-        total += np.asarray(block.sum(axis=0, dtype=np.float64)).ravel()
-        squares += float(np.square(block.data if sp.issparse(block) else block, dtype=np.float64).sum())
-    mean = total / n
-    return origin + mean, math.sqrt(max(squares / (n * d) - float(np.square(mean).mean()), 0.0))
+    """Mean of each feature, and the root mean square of X less those means, in float64 and block by block."""
+    scaler = StandardScaler(with_mean=not sp.issparse(X))
+    for rows in gen_batches(X.shape[0], 8 * BLOCK):
+        scaler.partial_fit(X[rows])
+    return scaler.mean_, math.sqrt(scaler.var_.mean())
 
 
 def _neighbor_distance(X: Matrix, graph: sp.csr_matrix, n_edges: int = 500) -> float:

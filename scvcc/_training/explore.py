@@ -14,6 +14,8 @@ from scvcc._training.monitor import Monitor
 from scvcc._training.recipe import find_clusters
 from scvcc._training.run import Run
 from scvcc._training.settings import Settings
+from scvcc._training.streams import stream
+from scvcc._training.threads import threads
 
 Limits: TypeAlias = tuple[int, int]  # lowest and highest number of clusters
 
@@ -23,7 +25,7 @@ def suggest_counts(
 ) -> tuple[dict[str, np.ndarray], int]:
     """Columns of a table with one row for each number of clusters, and the number that training would choose."""
     on_parts = replace(settings, min_cluster_size=max(round(share * settings.min_cluster_size), 1))
-    with Monitor((1 + n_runs) * STRUCTURE_STEPS, show=progress) as monitor:
+    with threads(None, graph.shape[0]), Monitor((1 + n_runs) * STRUCTURE_STEPS, show=progress) as monitor:
         fine, counts = _counts(graph, settings, seed, limits, monitor)
         if not counts:
             raise ValueError(f"k_range={limits} is out of reach: {graph.shape[0]} points have too few small clusters.")
@@ -46,7 +48,7 @@ def _counts(
     graph: sp.csr_matrix, settings: Settings, seed: int, limits: Limits, monitor: Monitor
 ) -> tuple[np.ndarray, dict[int, Count]]:
     H, run = structure(graph, settings, seed, monitor)
-    return score_counts(H, graph, run.rng, limits=limits, min_size=settings.min_cluster_size)
+    return score_counts(H, graph, run.rng("clusters"), limits=limits, min_size=settings.min_cluster_size)
 
 
 def recurrence(
@@ -67,7 +69,7 @@ def recurrence(
     K, n = int(labels.max()) + 1, len(labels)
     settings = replace(settings, n_clusters=K)
     best, total, draws = np.full((n_runs, K), np.nan), np.zeros(n), np.zeros(n)
-    with Monitor(n_runs * STRUCTURE_STEPS, show=progress) as monitor:
+    with threads(None, n), Monitor(n_runs * STRUCTURE_STEPS, show=progress) as monitor:
         for i, (points, part) in enumerate(parts(graph, n_runs, share, seed)):
             again = find_clusters(*structure(part, settings, seed + 1 + i, monitor))
             index = jaccard(labels[points], again, K)
@@ -79,16 +81,14 @@ def recurrence(
 
 
 def structure(graph: sp.csr_matrix, settings: Settings, seed: int, monitor: Monitor) -> tuple[np.ndarray, Run]:
-    """Coordinates in many dimensions as `train` makes them from this seed, and the run as it is then."""
-    rng = np.random.default_rng(seed)
-    rng.integers(2**31)  # what `train` draws for the weights of the encoder
-    run = Run(graph, settings, rng, monitor)
+    """Coordinates in many dimensions as `train` makes them from this seed, and their run."""
+    run = Run(graph, settings, seed, monitor)
     return optimize_structure(run)[1], run
 
 
 def parts(graph: sp.csr_matrix, n_runs: int, share: float, seed: int) -> Iterator[tuple[np.ndarray, sp.csr_matrix]]:
     """Random shares of the points, in order, and the graph between them; points are left out in turn."""
-    n, rng = graph.shape[0], np.random.default_rng(seed)
+    n, rng = graph.shape[0], stream(seed, "parts")
     left_out = n - max(round(share * n), 2)
     order = rng.permutation(n)
     for _ in range(n_runs):

@@ -18,7 +18,8 @@ from scvcc._training.settings import Settings
 
 def fit_encoder(encoder: Encoder, rows: Rows, H: np.ndarray, run: Run) -> None:
     """Teach the encoder the coordinates by regression from noisy input."""
-    learner, target = Learner(encoder, rows, run.rng), torch.from_numpy(H).to(rows.device)
+    rng = run.rng("encoder")
+    learner, target = Learner(encoder, rows, rng), torch.from_numpy(H).to(rows.device)
     n_steps, step, settings = encoder_steps(len(rows), run.settings), 0, run.settings
 
     def learn(batch: Tensor, step: int) -> dict[str, Tensor]:
@@ -28,7 +29,7 @@ def fit_encoder(encoder: Encoder, rows: Rows, H: np.ndarray, run: Run) -> None:
         return take_step("encoder", {"anchor": error}, run, rate, learner.optimizer)
 
     while step < n_steps:
-        batches = shuffled_batches(len(rows), settings.batch_size, run.rng, rows.device)[: n_steps - step]
+        batches = shuffled_batches(len(rows), settings.batch_size, rng, rows.device)[: n_steps - step]
         losses = mean_losses(map(learn, batches, count(step)))
         step += len(batches)
         run.monitor.record("encoder", step, losses)

@@ -45,7 +45,8 @@ class JointStage:
     def __init__(self, encoder: Encoder, rows: Rows, H: np.ndarray, centers: np.ndarray, run: Run) -> None:
         self.run, self.device, self.epoch, self.step = run, rows.device, 0, 0
         self.total_steps = joint_steps(len(rows), run.settings)
-        self.learner = Learner(encoder, rows, run.rng)
+        self.rng = run.rng("joint")
+        self.learner = Learner(encoder, rows, self.rng)
         self.anchor = torch.from_numpy(H).to(self.device)
         self.bank = self.anchor.clone()
         self.centers = torch.from_numpy(centers.astype(np.float32)).to(self.device).requires_grad_()
@@ -60,7 +61,7 @@ class JointStage:
         """One pass over the points, or as much of it as there are steps left; returns the mean of each loss."""
         self.epoch += 1
         self.beta, size = beta(MAP_EPOCHS + self.epoch), self.run.settings.batch_size
-        batches = shuffled_batches(len(self.bank), size, self.run.rng, self.device)[: self.total_steps - self.step]
+        batches = shuffled_batches(len(self.bank), size, self.rng, self.device)[: self.total_steps - self.step]
         drawn = self.draw(torch.cat(batches).cpu().numpy())
         self.count_clusters()
         steps = zip(batches, *(others.split(size) for others in drawn), strict=True)
@@ -68,7 +69,7 @@ class JointStage:
 
     def draw(self, points: np.ndarray, n_draws: int = 10) -> list[Tensor]:
         """What each of `points` meets, (m, n_draws) each: neighbors by both rates, strangers, and whether they are."""
-        graph, rng = self.run.graph, self.run.rng
+        graph, rng = self.run.graph, self.rng
         minus, plus = (sample_neighbors(graph, points, rates, n_draws, rng) for rates in self.rates)
         strangers, valid = sample_strangers(graph, points, n_draws, rng)
         return [torch.from_numpy(a).to(self.device) for a in (minus, plus, strangers, valid.astype(np.float32))]

@@ -13,30 +13,30 @@ from scvcc._training.coordinates import BETWEEN, FreeCoordinates
 from scvcc._training.losses import log_dissimilarity, pair_distance
 from scvcc._training.run import Run
 from scvcc._training.sampling import augmented_edges
+from scvcc._training.streams import draw_seed
 
 STRUCTURE_STEPS, MAP_STEPS = 150, 100  # more gain nothing; half as many of the first cost .006 ARI
 
 
 def optimize_structure(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """Start and end of the coordinates in as many dimensions as clusters: in two, clusters block each other's way."""
-    _ = run.gauge  # draws its sample first
-    dim = int(np.clip(run.settings.n_clusters or 16, 2, 32))
-    start = spectral_start(run.graph, dim, run.rng)
-    points = FreeCoordinates(start, run.graph, run.settings, _seed(run.rng), STRUCTURE_STEPS, 0.12)
+    rng, dim = run.rng("structure"), int(np.clip(run.settings.n_clusters or 16, 2, 32))
+    start = spectral_start(run.graph, dim, rng)
+    points = FreeCoordinates(start, run.graph, run.settings, draw_seed(rng), STRUCTURE_STEPS, 0.12)
     _optimize(points, "structure", run)
     return _principal_axes(start, run.settings.latent_dim), points.H
 
 
 def place_clusters(H: np.ndarray, labels: np.ndarray, run: Run, starts: int = 6) -> np.ndarray:
     """Start of the map: each cluster at a place found on the graph of clusters, each point a little beside it."""
-    K, dim = int(labels.max()) + 1, run.settings.latent_dim
+    K, dim, rng = int(labels.max()) + 1, run.settings.latent_dim, run.rng("placing")
     means = cluster_means(H, labels, K)
-    candidates = run.rng.normal(size=(starts, K, dim))
+    candidates = rng.normal(size=(starts, K, dim))
     candidates[0] = _principal_axes(means, dim)
     places = _best_places(torch.from_numpy(candidates), *_cluster_forces(labels, run))
     residual = _principal_axes(H - means[labels], dim)
     residual *= 0.05 / max(residual.std(), 1e-9)
-    return places[labels] + residual + run.rng.normal(scale=1e-3, size=residual.shape)
+    return places[labels] + residual + rng.normal(scale=1e-3, size=residual.shape)
 
 
 def optimize_map(placed: np.ndarray, labels: np.ndarray, run: Run) -> tuple[np.ndarray, np.ndarray]:
@@ -45,14 +45,10 @@ def optimize_map(placed: np.ndarray, labels: np.ndarray, run: Run) -> tuple[np.n
     Contraction between clusters counts less: two dimensions would merge clusters that were found in many.
     """
     centers = cluster_medians(placed, labels, int(labels.max()) + 1)
-    seed = _seed(run.rng)
+    seed = draw_seed(run.rng("map"))
     points = FreeCoordinates(placed, run.graph, run.settings, seed, MAP_STEPS, 0.03, centers, labels)
     _optimize(points, "map", run)
     return points.H, points.centers
-
-
-def _seed(rng: Generator) -> int:
-    return int(rng.integers(2**31))
 
 
 def _optimize(points: FreeCoordinates, stage: str, run: Run, report_every: int = 25) -> None:

@@ -1,6 +1,7 @@
 """What training reports: losses on a fixed sample, a history of records, a progress bar, and an error if a loss is not finite."""
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Self
 
@@ -24,7 +25,7 @@ class Monitor:
     def __init__(self, total_steps: int, *, show: bool) -> None:
         self._records: list[dict[str, object]] = []
         self._labels: np.ndarray | None = None
-        self._bar = tqdm(total=total_steps, disable=not show, desc="VCC", unit="step", leave=False)
+        self._bar = tqdm(total=total_steps, disable=not (show and _is_watched()), desc="VCC", unit="step", leave=False)
 
     def __enter__(self) -> Self:
         return self
@@ -57,6 +58,12 @@ class Monitor:
         """The records as columns of equal length; NaN where a value was not defined."""
         columns = ("stage", "step", *LOSSES, "beta", "label_change")
         return {name: np.array([record.get(name, math.nan) for record in self._records]) for name in columns}
+
+
+def _is_watched() -> bool:
+    """Whether output goes to a terminal or a notebook; in a log file a progress bar is noise."""
+    notebook = any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
+    return notebook or (sys.stderr is not None and sys.stderr.isatty())
 
 
 class Gauge:

@@ -45,7 +45,7 @@ class PaperStage:
     """State of training with the paper's objective."""
 
     def __init__(self, encoder: Encoder, rows: Rows, run: Run) -> None:
-        self.encoder, self.rows, self.run = encoder, rows, run
+        self.encoder, self.rows, self.run, self.rng = encoder, rows, run, run.rng("paper")
         self.edges = augmented_edges(run.graph)
         self.optimizer = torch.optim.SGD(encoder.parameters(), momentum=0.9, weight_decay=5e-4)
         self.centers = torch.empty(0, run.settings.latent_dim, device=rows.device)  # none before `refresh`
@@ -63,7 +63,7 @@ class PaperStage:
             self.frequencies = _losses.soft_assignment(self.H, self.centers).sum(dim=0)
 
     def _start_centers(self, H: np.ndarray) -> Tensor:
-        rng, settings = self.run.rng, self.run.settings
+        rng, settings = self.rng, self.run.settings
         K = settings.n_clusters or estimate_n_clusters(H, self.run.graph, rng, settings.min_cluster_size)
         means = cluster_means(H, kmeans_labels(H, K, rng), K)
         return torch.from_numpy(means.astype(np.float32)).to(self.rows.device).requires_grad_()
@@ -75,7 +75,7 @@ class PaperStage:
 
     def losses(self) -> dict[str, Tensor]:
         """The losses of edges and pairs drawn anew, each of whose points is encoded once."""
-        ends = [end for pairs in draw_pairs(self.edges, self.run.graph, BATCH, self.run.rng) for end in pairs]
+        ends = [end for pairs in draw_pairs(self.edges, self.run.graph, BATCH, self.rng) for end in pairs]
         points, position = np.unique(np.concatenate(ends), return_inverse=True)
         H = self.encoder(self.rows[torch.from_numpy(points).to(self.rows.device)])
         ends = torch.from_numpy(position).to(self.rows.device).split([len(end) for end in ends])

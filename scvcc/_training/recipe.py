@@ -20,6 +20,7 @@ from scvcc._training.monitor import Monitor
 from scvcc._training.paper import planned_epochs, train_paper
 from scvcc._training.run import Run
 from scvcc._training.settings import Settings
+from scvcc._training.streams import draw_seed, stream
 from scvcc._training.threads import restored_threads
 
 logger = logging.getLogger(__name__)
@@ -40,15 +41,14 @@ def train(
     X: Matrix, graph: sp.csr_matrix, settings: Settings, *, device: torch.device, seed: int, progress: bool
 ) -> Trained:
     """Train on the rows of `X` and their latent graph with the objective that `settings` names."""
-    rng = np.random.default_rng(seed)
-    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    generator = torch.Generator().manual_seed(draw_seed(stream(seed, "weights")))
     encoder = Encoder(X.shape[1], settings.hidden, settings.latent_dim, generator)
     encoder.standardize(X, graph)
     encoder.to(device)
     rows = Rows(X, device)
     objective = train_paper if settings.objective == "paper" else train_compact
     with Monitor(planned_steps(graph, settings), show=progress) as monitor:
-        centers, labels, stages = objective(encoder, rows, Run(graph, settings, rng, monitor))
+        centers, labels, stages = objective(encoder, rows, Run(graph, settings, seed, monitor))
     H = encode(encoder, rows).cpu().numpy()
     return Trained(encoder, fill_empty_clusters(H, centers, labels), H, monitor.history(), stages)
 
@@ -72,8 +72,8 @@ def find_clusters(H: np.ndarray, run: Run) -> np.ndarray:
     n_clusters = run.settings.n_clusters
     with restored_threads():  # candidates are polished by a parallel kernel
         if n_clusters is not None:
-            return choose_partition(H, run.graph, n_clusters, run.rng)
-        labels = estimate_partition(H, run.graph, run.rng, run.settings.min_cluster_size)
+            return choose_partition(H, run.graph, n_clusters, run.rng("clusters"))
+        labels = estimate_partition(H, run.graph, run.rng("clusters"), run.settings.min_cluster_size)
     logger.info("n_clusters=None: found %d clusters. Set n_clusters to choose another number.", int(labels.max()) + 1)
     return labels
 

@@ -1,10 +1,11 @@
-"""How many threads the compiled kernels and torch use."""
+"""How many threads the compiled kernels, torch and k-means use."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numba
 import torch
+from threadpoolctl import threadpool_limits
 
 
 @contextmanager
@@ -22,13 +23,20 @@ def restored_threads() -> Iterator[None]:
 
 
 @contextmanager
-def threads(n_jobs: int | None) -> Iterator[None]:
-    """Use `n_jobs` threads in numba and torch; -1 is all, None leaves them as they are."""
-    with restored_threads():
+def threads(n_jobs: int | None, n_rows: int, *, small: int = 5_000) -> Iterator[None]:
+    """Use `n_jobs` threads in numba, torch and the libraries below; -1 is all.
+
+    None leaves them as they are for many rows. Small matrices then use one: on a busy machine threads of little work wait
+    for each other, and 700 rows took three times the processor time of one thread.
+    """
+    if n_jobs is None and n_rows < small:
+        n_jobs = 1
+    with restored_threads(), ExitStack() as limits:
         if n_jobs is not None:
-            limit = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-            wanted = limit if n_jobs == -1 else n_jobs
-            numba.set_num_threads(min(wanted, limit))
+            most = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+            wanted = most if n_jobs == -1 else n_jobs
+            limits.enter_context(threadpool_limits(wanted))
+            numba.set_num_threads(min(wanted, most))
             torch.set_num_threads(wanted)
         yield
 

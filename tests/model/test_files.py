@@ -117,6 +117,7 @@ def test_golden_file():
     np.testing.assert_array_equal(model.predict(stored["rows"]), stored["labels"])
     np.testing.assert_allclose(model.predict_proba(stored["rows"]), stored["proba"], atol=1e-4)
     np.testing.assert_allclose(model.novelty(stored["rows"]), stored["novelty"], atol=1 / 50)
+    assert stored["names"].tolist() == ["first", "zweite", "troisième"]
     assert stored["note"] == "golden"
 
 

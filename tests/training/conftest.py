@@ -44,7 +44,7 @@ def make_run(settings):
     """What the stages share, for a graph."""
 
     def make(graph, seed=0, **changes):
-        return Run(graph, settings(**changes), np.random.default_rng(seed), Monitor(1, show=False))
+        return Run(graph, settings(**changes), seed, Monitor(1, show=False))
 
     return make
 

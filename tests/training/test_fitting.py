@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from scvcc._training import fitting as _fitting
 from scvcc._training.encoder import Encoder, Rows, encode
 from scvcc._training.fitting import Learner, encoder_steps, fit_encoder, shuffled_batches
 
@@ -52,3 +53,20 @@ def test_input_without_noise_is_the_standardized_one(blobs):
     clean = Learner(encoder, Rows(blobs[0], CPU), np.random.default_rng(0), noise=0.0)
     torch.testing.assert_close(encoder.head(encoder.hidden(clean.noisy(X))), encoder(X), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(clean(torch.arange(400)), encoder(X), rtol=0.05, atol=0.02)  # bfloat16 at the worst
+
+
+def test_the_rate_of_the_encoder_falls_linearly_to_a_twentieth(blobs, make_run, monkeypatch):
+    X, graph, truth = blobs
+    rates, original = [], _fitting.take_step
+    monkeypatch.setattr(_fitting, "take_step", lambda *args, **kw: rates.append(args[3]) or original(*args, **kw))
+    fit_encoder(make(X, graph, (8,)), Rows(X, CPU), np.eye(4, 2, dtype=np.float32)[truth], make_run(graph))
+    np.testing.assert_allclose(rates, 2e-3 * (1 - 0.95 * np.arange(300) / 300))
+
+
+def test_large_errors_count_by_size(blobs, make_run):
+    """Five away from the target in each dimension: 4.95 with the threshold at .1, 4.5 with one at 1."""
+    X, graph, _ = blobs
+    encoder, run = make(X, graph, (8,)), make_run(graph, learning_rate=1e-9)
+    target = encode(encoder, Rows(X, CPU)).numpy() + 5
+    fit_encoder(encoder, Rows(X, CPU), target, run)
+    assert run.monitor.history()["anchor"][0] == pytest.approx(4.95, abs=0.1)

@@ -27,7 +27,7 @@ def test_joint_losses_are_the_exact_ones_in_expectation(stage):
     H = stage.bank.clone()
     everything, sums = torch.arange(400), []
     for seed in range(30):
-        stage.run.rng = np.random.default_rng(seed)
+        stage.rng = np.random.default_rng(seed)
         stage.count_clusters()
         drawn = stage.draw(everything.numpy())
         sums.append({name: value.item() for name, value in stage.losses(everything, *drawn).items()})
@@ -61,3 +61,16 @@ def test_epochs_zero_skips_the_joint_stage(blobs, trained_on):
 def test_joint_stage_is_budgeted_in_steps(settings):
     assert [joint_steps(n, settings()) for n in (100, 1000, 20_000, 10**6)] == [4, 16, 80, 80]
     assert joint_steps(1000, settings(epochs=7)) == 7 * 4
+
+
+def test_the_bank_holds_the_last_embeddings(stage):
+    """What a batch was embedded as is what later batches meet."""
+    batch = torch.arange(100)
+    stage.bank = torch.zeros_like(stage.bank)
+    met = [others[:100] for others in stage.draw(np.arange(400))]
+    stage.count_clusters()
+    stage.losses(batch, *met)
+    expected = encode(stage.learner.encoder, stage.learner.rows)
+    np.testing.assert_allclose(stage.bank[:100], expected[:100], atol=2e-2)  # bfloat16, where it is fast
+    assert not stage.bank[100:].any()
+    assert expected[:100].abs().max() > 0.05

@@ -47,3 +47,15 @@ def test_strongly_linked_clusters_stay_apart_on_the_map(make_run):
     gaps = np.linalg.norm(centers[:, None] - centers[None], axis=-1) + 9 * np.eye(6)
     assert gaps.min() > 0.9
     assert (nearest_center(H, centers) == labels).mean() > 0.96  # .94 if contraction counts in full
+
+
+def test_contraction_between_clusters_counts_a_quarter(make_run):
+    """Two clusters of two points with one strong edge inside each and one between: forces by hand."""
+    A = np.zeros((4, 4), np.float32)
+    for i, j, weight in ((0, 1, 0.5), (2, 3, 0.5), (1, 2, 0.5)):
+        A[i, j] = A[j, i] = weight
+    attraction, repulsion = _layout._cluster_forces(np.array([0, 0, 1, 1]), make_run(sp.csr_matrix(A)))
+    chance = 2 * 0.5 * 0.5
+    expected = 0.25 * (1 / 3) + 0.01 * chance  # each edge has a third of the contraction
+    np.testing.assert_allclose(attraction.numpy(), [[0, expected], [0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(repulsion.numpy(), [[0, max(0.2 * chance, np.expm1(1) * expected)], [0, 0]], rtol=1e-6)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from scvcc._anndata.batches import as_columns, batches_of, mention_forgotten_batches, mixing
 from scvcc._anndata.graphs import warn_about
-from scvcc._anndata.inputs import Restriction, find_inputs, restriction
+from scvcc._anndata.inputs import Part, chosen_part, find_inputs
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import hint, info
 from scvcc._anndata.projection import describe
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from numpy.random import Generator, RandomState
 
-    from scvcc._anndata.graphs import Graph
 
 __all__ = ["map_query", "stability", "suggest_n_clusters", "vcc"]
 
@@ -180,38 +179,37 @@ def vcc(
     (700, 2)
     """
     check_adata(adata, copy=copy)
-    restricted = None if restrict_to is None else restriction(adata, restrict_to)
+    part = chosen_part(adata, restrict_to)
     if key_added is None:
-        key_added = "vcc" if restricted is None else "vcc_R"
+        key_added = "vcc" if restrict_to is None else "vcc_R"
     batches = {"batch_key": as_columns(batch_key), "batch_strength": kwargs.get("batch_strength", 1.0)}
     request = Request(
         key_added, as_seed(random_state), use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric, **batches
     )
     settings = {"n_clusters": n_clusters, "device": device, **request.search, **kwargs, "random_state": request.seed}
     model = _model({"progress": True, "n_pcs": None, **settings})
-    _check_run(adata, model, request, restricted)
+    _check_run(adata, model, request, part)
     if save_to is not None:
         check_target(adata, save_to)
 
     start = info("clustering with VCC")
-    inputs = find_inputs(adata, model, request, restricted, sketch="max_train_cells" in kwargs)
+    inputs = find_inputs(adata, model, request, part, sketch="max_train_cells" in kwargs)
     graph = inputs.graph
-    warn_about(graph, n_clusters, restricted=restricted is not None)
-    part = None if graph.rows is None or len(graph.rows) == inputs.X.shape[0] else graph.rows
-    model.fit(inputs.X, graph=graph.matrix, graph_mode=graph.mode, rows=part)
+    warn_about(graph, n_clusters, restricted=restrict_to is not None)
+    model.fit(inputs.X, graph=graph.matrix, graph_mode=graph.mode, rows=graph.rows)
 
-    params = _stored_params(model, request, graph, restricted)
-    extra = None
-    if save_to is not None:
-        prefix = "" if restricted is None else restricted.prefix
-        categories = [f"{prefix}{k}" for k in range(model.n_clusters_)]
-        extra = describe(adata, inputs.representation, key=key_added, categories=categories)
-    mixed = _mixing(adata, model.labels_, request.batch_key, restricted)
+    mixed = None
+    if request.batch_key is not None:
+        mixed = mixing(model.labels_, batches_of(adata, request.batch_key).among(part.cells).codes)
+    elif restrict_to is None:
+        mention_forgotten_batches(adata, model.labels_)
     target = adata.copy() if copy else adata
-    write_result(target, model, inputs, key=key_added, params=params, restricted=restricted, mixing=mixed)
+    write_result(target, model, inputs, part, request=request, mixing=mixed)
     info(f"    finished: {model.n_clusters_} clusters in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
     hint(f"    draw the map with scvcc.pl.vcc(adata, key={key_added!r})")
     if save_to is not None:  # last: a full disk does not cost the result
+        categories = [f"{part.prefix}{k}" for k in range(model.n_clusters_)]
+        extra = describe(target, inputs.representation, key=key_added, categories=categories)
         _save(model, save_to, extra, returned=copy)
     return target if copy else None
 
@@ -321,7 +319,7 @@ def suggest_n_clusters(
     request = Request(key_added, as_seed(random_state), use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric)
     model = _model({"n_pcs": None, "min_cluster_size": min_cluster_size, **request.search})
     settings = checked_settings(model, adata.n_obs)
-    inputs = find_inputs(adata, model, request)
+    inputs = find_inputs(adata, model, request, chosen_part(adata, None))
     graph = inputs.graph
     latent = given_graph(graph.matrix, graph.matrix.shape[0], graph.mode)
     columns, suggested = suggest_counts(
@@ -404,8 +402,8 @@ def stability(
     refuse_strangers(adata, key, [f"obs/{name}", f"uns/{name}"])
     seed = as_seed(random_state)
     model = _model({name: value for name, value in run.params.items() if name in inspect.signature(VCC).parameters})
-    restricted = None if run.cells.all() else Restriction(key, [], run.cells)
-    inputs = find_inputs(adata, model, run.request, restricted, sketch=run.params.get("max_train_cells") is not None)
+    part = Part(run.cells, None if run.cells.all() else key)
+    inputs = find_inputs(adata, model, run.request, part, sketch=run.params.get("max_train_cells") is not None)
     graph, cells = inputs.graph, np.flatnonzero(run.cells)
     members = cells if graph.rows is None else cells[graph.rows]
     labels, categories = run.labels(members)
@@ -529,45 +527,21 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _check_run(adata: AnnData, model: VCC, request: Request, restricted: Restriction | None) -> None:
+def _check_run(adata: AnnData, model: VCC, request: Request, part: Part) -> None:
     """Refuse what cannot work before anything is computed."""
     key = request.key
-    if restricted is not None and key == restricted.column:
+    if key == part.column:
         raise ValueError(
             f"key_added={key!r} would overwrite the column that restrict_to reads, and the run could not be "
             "repeated: choose another name."
         )
     sketched = model.max_train_cells is not None and adata.n_obs > model.max_train_cells
     check_key(adata, key, "confidence", *(["trained"] if sketched else []), layer=request.layer)
-    n_cells = adata.n_obs if restricted is None else int(restricted.cells.sum())
+    n_cells = int(part.cells.sum())
     if n_cells < 2:
         raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")
     checked_settings(model, n_cells)
     resolve_device(model.device)
-
-
-def _stored_params(model: VCC, request: Request, graph: Graph, restricted: Restriction | None) -> dict[str, Any]:
-    """What repeats the run; `n_pcs` is the request's, which has another meaning in `VCC`."""
-    params = {name: value for name, value in model.get_params().items() if name not in ("n_pcs", "progress")}
-    params |= {**request.params, "random_state": request.seed, "key_added": request.key}
-    if graph.rows is None:
-        params["max_train_cells"] = None  # had no effect
-    if restricted is not None:
-        params["restrict_to"] = [restricted.column, restricted.categories]
-    return params
-
-
-def _mixing(
-    adata: AnnData, labels: np.ndarray, batch_key: list[str] | None, restricted: Restriction | None
-) -> np.ndarray | None:
-    """How well each cluster mixes the batches; without batches, a word where they seem to have been forgotten."""
-    if batch_key is not None:
-        return mixing(
-            labels, batches_of(adata, batch_key).among(None if restricted is None else restricted.cells).codes
-        )
-    if restricted is None:
-        mention_forgotten_batches(adata, labels)
-    return None
 
 
 def _save(model: VCC, path: str | os.PathLike[str], extra: dict[str, Any] | None, *, returned: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,13 +15,9 @@ from scipy.sparse.csgraph import connected_components
 
 from scvcc._anndata.batches import corrected
 from scvcc._anndata.messages import info, listed
-from scvcc._anndata.representation import graph_source, params_of
+from scvcc._anndata.representation import Additions, Representation, Request, Source, graph_source, params_of
 from scvcc._model.checks import warn
-from scvcc._training.graph import check_graph
-
-if TYPE_CHECKING:
-    from scvcc._anndata.representation import Additions, Representation, Request, Source
-    from scvcc._training.graph import GraphMode
+from scvcc._training.graph import GraphMode, check_graph
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
+from anndata import AnnData
 from natsort import natsorted
 
 from scvcc._anndata.batches import batches_of
 from scvcc._anndata.graphs import Graph, built_graph, stored_graph
 from scvcc._anndata.messages import info, listed
-from scvcc._anndata.representation import default_source, graph_source, read_representation, requested_source
-from scvcc._model.neighbors import search
-
-if TYPE_CHECKING:
-    from anndata import AnnData
-
-    from scvcc._anndata.representation import Representation, Request
-    from scvcc._model.neighbors import Batches
-    from scvcc._model.vcc import VCC
-    from scvcc._training.graph import Matrix
+from scvcc._anndata.representation import (
+    Representation,
+    Request,
+    default_source,
+    graph_source,
+    read_representation,
+    requested_source,
+)
+from scvcc._model.neighbors import Batches, search
+from scvcc._model.vcc import VCC
+from scvcc._training.graph import Matrix
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,7 @@ class Inputs:
     representation: Representation
 
 
-def find_inputs(
-    adata: AnnData, model: VCC, request: Request, restricted: Restriction | None = None, *, sketch: bool = False
-) -> Inputs:
+def find_inputs(adata: AnnData, model: VCC, request: Request, part: Part, *, sketch: bool = False) -> Inputs:
     """Find the stored graph and the representation that belongs to it; compute what is missing.
 
     `sketch` says that `max_train_cells` was chosen by the user, so that even a stored graph gives way to one of a sketch.
@@ -57,13 +55,12 @@ def find_inputs(
             "its distances" if graph.mode == "distance" else "connectivities, taken as the weights of the latent graph"
         )
         info(f"graph: stored {graph.name} ({what})")
-    X = representation.X if restricted is None else representation.X[restricted.cells]
+    X = representation.X if part.column is None else representation.X[part.cells]
     if _searches_itself(adata, graph, model, X.shape[0], request, asked=sketch):
-        cells = None if restricted is None else restricted.cells
-        batches = None if request.batch_key is None else batches_of(adata, request.batch_key).among(cells)
+        batches = None if request.batch_key is None else batches_of(adata, request.batch_key).among(part.cells)
         return Inputs(X, _graph_of_rows_trained_on(X, model, representation, request.seed, batches), representation)
     graph = graph or built_graph(adata, representation, request)
-    return Inputs(X, graph if restricted is None else graph.restricted_to(restricted.cells), representation)
+    return Inputs(X, graph if part.column is None else graph.restricted_to(part.cells), representation)
 
 
 def _searches_itself(
@@ -75,11 +72,10 @@ def _searches_itself(
         return most is not None and adata.n_obs > most
     if n_cells <= most:
         return False
-    named = request.neighbors_key or request.obsp
-    if asked and named is not None:
+    if asked and request.named is not None:
         raise ValueError(
-            f"max_train_cells={most} asks for a graph of a sketch, but {named!r} is a graph of all {n_cells} cells: "
-            "leave one of them out."
+            f"max_train_cells={most} asks for a graph of a sketch, but {request.named!r} is a graph of all {n_cells} "
+            "cells: leave one of them out."
         )
     if asked:
         info(f"graph {graph.name} is not used: max_train_cells={most} asks for one of a sketch")
@@ -103,28 +99,31 @@ def _graph_of_rows_trained_on(
 
 
 @dataclass(frozen=True)
-class Restriction:
-    """The cells of some categories of an obs column, to be clustered further."""
+class Part:
+    """The cells to be clustered: all, or those of some categories of an obs column."""
 
-    column: str
-    categories: list[str]
     cells: np.ndarray  # bool, (n,)
+    column: str | None = None
+    categories: list[str] = field(default_factory=list)
 
     @property
     def prefix(self) -> str:
         """What stands before the number of a subcluster."""
-        return f"{'-'.join(self.categories)},"
+        return "" if self.column is None else f"{'-'.join(self.categories)},"
 
     def labels(self, adata: AnnData, sub: np.ndarray) -> np.ndarray:
-        """Keep the labels of the other cells, and append the subcluster to those of the chosen ones."""
-        labels = adata.obs[self.column].astype(object).to_numpy(copy=True)
-        labels = np.array([label if pd.isna(label) else str(label) for label in labels], dtype=object)
+        """The subcluster of the chosen cells, after the label they had; the others keep theirs."""
+        labels = np.full(adata.n_obs, None)
+        if self.column is not None:
+            labels = adata.obs[self.column].astype(object).map(str, na_action="ignore").to_numpy(object, copy=True)
         labels[self.cells] = [f"{self.prefix}{label}" for label in sub]
         return labels
 
 
-def restriction(adata: AnnData, restrict_to: tuple[str, Sequence[str]]) -> Restriction:
-    """Check `restrict_to`, perhaps as the JSON in which a run stores it, and find its cells."""
+def chosen_part(adata: AnnData, restrict_to: tuple[str, Sequence[str]] | None) -> Part:
+    """Check `restrict_to`, perhaps as the JSON in which a run stores it, and find its cells; None: all of them."""
+    if restrict_to is None:
+        return Part(np.ones(adata.n_obs, dtype=bool))
     if isinstance(restrict_to, str) and restrict_to.startswith("["):
         restrict_to = json.loads(restrict_to)
     pair = isinstance(restrict_to, Sequence) and not isinstance(restrict_to, str) and len(restrict_to) == 2
@@ -142,4 +141,4 @@ def restriction(adata: AnnData, restrict_to: tuple[str, Sequence[str]]) -> Restr
             f"restrict_to: adata.obs[{column!r}] has no category {', '.join(map(repr, unknown)) or '(none given)'}; "
             f"it has {listed(natsorted(known))}."
         )
-    return Restriction(column, categories, labels.isin(categories).to_numpy())
+    return Part(labels.isin(categories).to_numpy(), column, categories)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,9 +11,7 @@ from anndata import AnnData
 
 from scvcc._anndata.messages import listed
 from scvcc._model.checks import warn
-
-if TYPE_CHECKING:
-    from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix
 
 
 def check_adata(adata: AnnData, *, copy: bool = False) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 import scanpy as sc
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 log = logging.getLogger("scvcc")
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from anndata import AnnData
 from sklearn.preprocessing import normalize as unit_rows
 
 from scvcc._anndata.matrices import has_negative, name_of, variables
-from scvcc._anndata.representation import params_of
+from scvcc._anndata.representation import Representation, params_of
 from scvcc._model.checks import warn
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anndata import AnnData
-
-    from scvcc._anndata.representation import Representation
-    from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix
 
 
 def describe(adata: AnnData, representation: Representation, *, key: str, categories: list[str]) -> dict[str, Any]:
@@ -45,16 +40,15 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
         return {"kind": "X", "layer": source.layer, "var_names": names, "negative": has_negative(representation.X)}
     usual = {"X_pca": ("PCs", "pca"), "X_lsa": ("LSA", "lsa")}  # in varm and uns; any other name stands for itself
     varm_key, uns_key = usual.get(source.name, (source.name, source.name))
-    stored = {slot: {**getattr(adata, slot), **representation.additions.get(slot, {})} for slot in ("varm", "uns")}
-    if varm_key not in stored["varm"]:
+    if varm_key not in adata.varm:
         raise ValueError(
             f"It was trained on {source}, and adata.varm[{varm_key!r}] does not say how to compute that for other "
             "cells: run sc.pp.pca or scvcc.pp.lsa and use their result, or use_rep='X'."
         )
-    params = params_of(stored["uns"].get(uns_key))
+    params = params_of(adata.uns.get(uns_key))
     layer = params.get("layer")
     X = variables(adata, layer)
-    loadings = np.nan_to_num(np.asarray(stored["varm"][varm_key], dtype=np.float64)[:, : representation.X.shape[1]])
+    loadings = np.nan_to_num(np.asarray(adata.varm[varm_key], dtype=np.float64)[:, : representation.X.shape[1]])
     used = np.flatnonzero(loadings.any(axis=1))
     X, projection = X[:, used], {"layer": layer, "var_names": names[used], "components": loadings[used]}
     if "tfidf" in params:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,7 @@ from scvcc._clusters.assignment import nearest_center
 from scvcc._model.checks import warn
 from scvcc._model.vcc import VCC, place, probabilities
 from scvcc._training.encoder import BLOCK
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix
 
 
 def check_target(adata: AnnData, save_to: str | os.PathLike[str]) -> None:

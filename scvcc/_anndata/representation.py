@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,7 @@ from scipy.sparse.linalg import ArpackError
 
 from scvcc._anndata.matrices import as_matrix, check_layer, finite, name_of, variables, warn_if_counts
 from scvcc._anndata.messages import info, listed
-
-if TYPE_CHECKING:
-    from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix
 
 OR_USE_REP = ", or name a representation that is in memory, for instance use_rep='X_pca'"
 

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
 from natsort import natsorted
 
 from scvcc import __version__
-from scvcc._anndata.representation import Request, Source, set_fields, write_additions
+from scvcc._anndata.representation import Additions, Request, set_fields, write_additions
 from scvcc._model.checks import warn
 
-if TYPE_CHECKING:
-    from anndata import AnnData
-
-    from scvcc._anndata.inputs import Inputs, Restriction
-    from scvcc._anndata.representation import Additions
+if TYPE_CHECKING:  # these need torch, which `import scvcc.pp` does not
+    from scvcc._anndata.graphs import Graph
+    from scvcc._anndata.inputs import Inputs, Part
     from scvcc._model.vcc import VCC
 
 
@@ -81,22 +80,12 @@ def _own_fields(adata: AnnData, key: str) -> set[str]:
 
 
 def write_result(
-    adata: AnnData,
-    model: VCC,
-    inputs: Inputs,
-    *,
-    key: str,
-    params: Mapping[str, Any],
-    restricted: Restriction | None = None,
-    mixing: np.ndarray | None = None,
+    adata: AnnData, model: VCC, inputs: Inputs, part: Part, *, request: Request, mixing: np.ndarray | None
 ) -> None:
     """Write everything a run leaves in `adata`. All values are computed before the first one is set."""
-    cells = np.ones(adata.n_obs, dtype=bool) if restricted is None else restricted.cells
-    labels = np.array([str(label) for label in model.labels_], dtype=object)
-    if restricted is not None:
-        labels = restricted.labels(adata, labels)
+    key, cells, graph = request.key, part.cells, inputs.graph
+    labels = part.labels(adata, model.labels_)
     column = pd.Categorical(labels, categories=natsorted({label for label in labels if isinstance(label, str)}))
-    graph = inputs.graph
     trained = cells if graph.rows is None else np.isin(np.arange(adata.n_obs), np.flatnonzero(cells)[graph.rows])
     stages = {name: spread(H, trained) for name, H in getattr(model, "stages_", {}).items()}
     obs = {"confidence": spread(model.confidence_, cells)}
@@ -104,19 +93,30 @@ def write_result(
         obs["trained"] = trained
     obsm = {f"X_{key}": spread(model.embedding_, cells), **{f"X_{key}_{name}": H for name, H in stages.items()}}
     record = {
-        "params": params,
+        "params": _params(model, request, graph, part),
         "n_clusters": model.n_clusters_,
         "graph": {"name": graph.name, "mode": graph.mode, "params": dict(graph.params)},
         "representation": inputs.representation.source.params,
         "history": model.history_,
         "stages": list(stages),
-        "restrict_to": None if restricted is None else {"key": restricted.column, "categories": restricted.categories},
+        "restrict_to": None if part.column is None else {"key": part.column, "categories": part.categories},
         "versions": _versions(),
         "device": model.device_,
         "mixing": mixing,
     }
     write_fields(adata, key, column, record, obs=obs, obsm=obsm)
-    write_additions(adata, inputs.representation, inputs.graph)
+    write_additions(adata, inputs.representation, graph)
+
+
+def _params(model: VCC, request: Request, graph: Graph, part: Part) -> dict[str, Any]:
+    """What repeats the run; `n_pcs` is the request's, which has another meaning in `VCC`."""
+    params = {name: value for name, value in model.get_params().items() if name not in ("n_pcs", "progress")}
+    params |= {**request.params, "random_state": request.seed, "key_added": request.key}
+    if graph.rows is None:
+        params["max_train_cells"] = None  # had no effect
+    if part.column is not None:
+        params["restrict_to"] = [part.column, part.categories]
+    return params
 
 
 def write_fields(
@@ -214,22 +214,13 @@ def stored_run(adata: AnnData, key: str) -> Run:
     record = adata.uns.get(key)
     if key not in adata.obs or not isinstance(record, Mapping) or "history" not in record:
         raise ValueError(f"adata holds no run named {key!r}: run scvcc.tl.vcc(adata, key_added={key!r}) first.")
-    params = {name: v.item() if isinstance(v, np.generic) else v for name, v in record["params"].items()}
+    params = record["params"]
     column = adata.obs[key].astype("category")
     cells = column.notna().to_numpy(copy=True)
     if "restrict_to" in params:  # the others carry the labels of another run
         cells &= np.isfinite(np.asarray(adata.obsm[f"X_{key}"])).all(axis=1)
-    names = Request(key, 0).params
-    chosen: dict[str, Any] = {name: params.get(name) for name in names}
+    chosen = {name: params.get(name) for name in Request(key, 0).params}
     own = f"{key}_neighbors"
     if chosen["batch_key"] is not None and own in adata.uns:  # the graph of the run itself
         chosen |= {"batch_key": None, "neighbors_key": own}
-    request = Request(key, int(params["random_state"]), **chosen)
-    return Run(column, cells, params, request)
-
-
-def result_source(adata: AnnData, key: str) -> Source:
-    """The representation that the run stored under `key` was trained on."""
-    stored = adata.uns[key]["representation"]
-    n_pcs = stored.get("n_pcs")
-    return Source(str(stored["use_rep"]), None if n_pcs is None else int(n_pcs), stored.get("layer"))
+    return Run(column, cells, params, Request(key, int(params["random_state"]), **chosen))

@@ -504,7 +504,8 @@ def _warn_if_fewer(n_found: int, n_clusters: int | None) -> None:
         )
 
 
-def _checked_rows(rows: Any, n: int) -> np.ndarray:
+def _checked_rows(rows: Any, n: int) -> np.ndarray | None:
+    """The numbers of rows, or None where they are all."""
     rows = np.asarray(rows)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) < 2:
         raise ValueError(
@@ -512,7 +513,7 @@ def _checked_rows(rows: Any, n: int) -> np.ndarray:
         )
     if rows[0] < 0 or rows[-1] >= n or (np.diff(rows) <= 0).any():
         raise ValueError(f"rows must be different row numbers from 0 to {n - 1} in ascending order.")
-    return rows
+    return None if len(rows) == n else rows
 
 
 def _numbered_by_size(H: np.ndarray, centers: np.ndarray, least: int | None) -> tuple[np.ndarray, np.ndarray]:

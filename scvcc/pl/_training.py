@@ -10,8 +10,7 @@ from matplotlib.ticker import PercentFormatter
 from scipy.sparse import issparse
 from scipy.sparse.linalg import norm as sparse_norm
 
-from scvcc._anndata.representation import matrix_at
-from scvcc._anndata.results import result_source
+from scvcc._anndata.representation import Source, matrix_at
 from scvcc._training.graph import Matrix
 from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, panels, with_greys
 from scvcc.pl._columns import PALETTE, read_column
@@ -185,7 +184,7 @@ def similarity(
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
     >>> fig = scvcc.pl.similarity(adata, return_fig=True)
     """
-    _record(adata, key)
+    stored = _record(adata, key)["representation"]
     H, column = read_map(adata, key), read_column(adata, key)
     placed = np.isfinite(H).all(axis=1)
     colors = column.colors or {}
@@ -198,7 +197,7 @@ def similarity(
         )
     first, second = pair
     rows = cells[first], cells[second], np.flatnonzero(placed)
-    source = result_source(adata, key)
+    source = Source(stored["use_rep"], stored.get("n_pcs"), stored.get("layer"))
     spaces = {f"before: {source.short}": matrix_at(adata, source), "after: map": H}
     found = {title: pair_similarities(X, *rows, random_state) for title, X in spaces.items()}
     tints = {f"within {first}": colors[first], f"within {second}": colors[second], "between": "0.35"}

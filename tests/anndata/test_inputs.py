@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsTransformer, kneighbors_graph
 
 from scvcc import VCC
 from scvcc._anndata.graphs import built_graph, stored_graph, warn_about
-from scvcc._anndata.inputs import find_inputs
+from scvcc._anndata.inputs import chosen_part, find_inputs
 from scvcc._anndata.matrices import as_matrix, warn_if_counts
 from scvcc._anndata.representation import (
     Representation,
@@ -31,7 +31,7 @@ def stored(adata, wanted=None, **arguments):
 
 
 def prepared(adata, **arguments):
-    found = find_inputs(adata, VCC(max_train_cells=None), Request("vcc", 0, **arguments))
+    found = find_inputs(adata, VCC(max_train_cells=None), Request("vcc", 0, **arguments), chosen_part(adata, None))
     return found.graph, found.representation
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,17 +35,8 @@ def checked_settings(model: VCC, n: int) -> Settings:
     if not isinstance(model.learning_rate, numbers.Real) or not 0 < model.learning_rate < float("inf"):
         raise ValueError(f"learning_rate must be a number above 0, found {model.learning_rate!r}.")
     check_share("batch_strength", model.batch_strength)
-    return Settings(
-        n_clusters=model.n_clusters,
-        min_cluster_size=model.min_cluster_size,
-        latent_dim=model.latent_dim,
-        hidden=tuple(model.hidden),
-        objective=model.objective,
-        weights=resolve_weights(model.objective, model.loss_weights),
-        epochs=model.epochs,
-        batch_size=model.batch_size,
-        learning_rate=model.learning_rate,
-    )
+    chosen = {field.name: getattr(model, field.name) for field in fields(Settings) if field.name != "weights"}
+    return Settings(**chosen, weights=resolve_weights(model.objective, model.loss_weights))
 
 
 def resolve_device(device: str) -> torch.device:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -24,7 +26,6 @@ from scvcc._training.threads import threads
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from scvcc._training.graph import GraphMode, Matrix
 
 
+@dataclass(repr=False, eq=False)  # a constructor that stores its arguments, as scikit-learn asks
 class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     """Very Compact Clusters: a map, labels, confidence, and an encoder that places and labels new points.
 
@@ -122,50 +124,26 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     True
     """
 
-    stages_: dict[str, np.ndarray]
-
-    def __init__(
-        self,
-        n_clusters: int | None = None,
-        *,
-        min_cluster_size: int = 10,
-        latent_dim: int = 2,
-        n_neighbors: int = 15,
-        metric: str = "euclidean",
-        n_pcs: int | None = 50,
-        hidden: Sequence[int] = (500, 500, 500),
-        objective: Literal["compact", "paper"] = "compact",
-        loss_weights: Mapping[str, float] | None = None,
-        epochs: int | None = None,
-        batch_size: int = 256,
-        learning_rate: float = 2e-3,
-        keep_stages: bool = False,
-        device: str = "auto",
-        max_train_cells: int | None = 100_000,
-        batch_strength: float = 1.0,
-        n_jobs: int | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = 0,
-        progress: bool = False,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.min_cluster_size = min_cluster_size
-        self.latent_dim = latent_dim
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.n_pcs = n_pcs
-        self.hidden = hidden
-        self.objective = objective
-        self.loss_weights = loss_weights
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.keep_stages = keep_stages
-        self.device = device
-        self.max_train_cells = max_train_cells
-        self.batch_strength = batch_strength
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.progress = progress
+    n_clusters: int | None = None
+    _: KW_ONLY
+    min_cluster_size: int = 10
+    latent_dim: int = 2
+    n_neighbors: int = 15
+    metric: str = "euclidean"
+    n_pcs: int | None = 50
+    hidden: Sequence[int] = (500, 500, 500)
+    objective: Literal["compact", "paper"] = "compact"
+    loss_weights: Mapping[str, float] | None = None
+    epochs: int | None = None
+    batch_size: int = 256
+    learning_rate: float = 2e-3
+    keep_stages: bool = False
+    device: str = "auto"
+    max_train_cells: int | None = 100_000
+    batch_strength: float = 1.0
+    n_jobs: int | None = None
+    random_state: int | np.random.Generator | np.random.RandomState | None = 0
+    progress: bool = False
 
     def fit(
         self,
@@ -229,7 +207,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         latent = given_graph(graph, part.shape[0], graph_mode)
         with threads(self.n_jobs, X.shape[0]):
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
-            H = trained.H if rows is None else self._embed(X, trained.encoder)
+            H = trained.H if rows is None else over_blocks(lambda block: _embedded(trained.encoder, block), X)
             least = settings.min_cluster_size if self.n_clusters is None else None
             labels, centers = _numbered_by_size(H, trained.centers, least)
             own = labels if rows is None else labels[rows]
@@ -295,17 +273,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> model.transform(X[:4]).shape
         (4, 2)
         """
-        check_is_fitted(self)
-        X = readable(self, X, reset=False)
-        with threads(self.n_jobs, X.shape[0]):
-            return self._embed(X, self.encoder_)
-
-    def _embed(
-        self, X: Matrix, encoder: Encoder, finish: Callable[[np.ndarray], np.ndarray] = lambda H: H
-    ) -> np.ndarray:
-        """What `finish` makes of the embedding of each block of rows; blocks are read and checked one by one."""
-        device = encoder.center.device
-        return over_blocks(lambda block: finish(encode(encoder, Rows(checked(block), device)).cpu().numpy()), X)
+        return _over_rows(self, X, lambda block: _embedded(self.encoder_, block))
 
     def predict(self, X: Matrix) -> np.ndarray:
         """Label rows by the nearest center on the map.
@@ -328,10 +296,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> bool((model.predict(X[:4]) == model.labels_[:4]).all())
         True
         """
-        check_is_fitted(self)
-        X = readable(self, X, reset=False)
-        with threads(self.n_jobs, X.shape[0]):
-            return self._embed(X, self.encoder_, lambda H: nearest_center(H, self.cluster_centers_))
+        return _over_rows(self, X, lambda block: nearest_center(_embedded(self.encoder_, block), self.cluster_centers_))
 
     def predict_proba(self, X: Matrix) -> np.ndarray:
         """Probability of each cluster: the soft assignment, sharpened so that it predicts the labels of neighbors.
@@ -354,10 +319,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> model.predict_proba(X[:4]).sum(axis=1).round(6).tolist()
         [1.0, 1.0, 1.0, 1.0]
         """
-        check_is_fitted(self)
-        X = readable(self, X, reset=False)
-        with threads(self.n_jobs, X.shape[0]):
-            return self._embed(X, self.encoder_, lambda H: probabilities(self, H))
+        return _over_rows(self, X, lambda block: probabilities(self, _embedded(self.encoder_, block)))
 
     def novelty(self, X: Matrix) -> np.ndarray:
         """How unlike the training rows each row is, as a percentile of the training rows themselves.
@@ -386,10 +348,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> float(model.novelty(strange)[0])
         1.0
         """
-        check_is_fitted(self)
-        X = readable(self, X, reset=False)
-        with threads(self.n_jobs, X.shape[0]):
-            return over_blocks(lambda block: _placed(self, block)[:, -1], X)
+        return _over_rows(self, X, lambda block: _placed(self, block)[:, -1])
 
     def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
         """Write the model to a single safetensors file, completely or not at all, without graph, history and stages.
@@ -482,10 +441,20 @@ def probabilities(model: VCC, H: np.ndarray) -> np.ndarray:
 
 def place(model: VCC, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
     """Embedding and novelty of rows in one pass through the encoder."""
+    both = _over_rows(model, X, lambda block: _placed(model, block))
+    return np.ascontiguousarray(both[:, :-1]), both[:, -1]
+
+
+def _over_rows(model: VCC, X: Matrix, function: Callable[[Matrix], np.ndarray]) -> np.ndarray:
+    """What `function` makes of the rows of `X`, which are read block by block."""
+    check_is_fitted(model)
     X = readable(model, X, reset=False)
     with threads(model.n_jobs, X.shape[0]):
-        both = over_blocks(lambda block: _placed(model, block), X)
-    return np.ascontiguousarray(both[:, :-1]), both[:, -1]
+        return over_blocks(function, X)
+
+
+def _embedded(encoder: Encoder, block: Matrix) -> np.ndarray:
+    return encode(encoder, Rows(checked(block), encoder.center.device)).cpu().numpy()
 
 
 def _placed(model: VCC, block: Matrix) -> np.ndarray:

@@ -118,26 +118,23 @@ def encode(encoder: Encoder, rows: Rows) -> Tensor:
 
 
 @torch.no_grad()
-def encode_with_features(
-    encoder: Encoder, rows: Rows, projection: np.ndarray, index: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Embedding, and projected last hidden layer, of all rows or those of number `index`."""
+def encode_with_features(encoder: Encoder, rows: Rows, projection: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Embedding, and projected last hidden layer."""
     onto = torch.from_numpy(projection).to(rows.device)
     H, Z = [], []
-    for x, size in _full_blocks(rows, index):
+    for x, size in _full_blocks(rows):
         features = encoder.features(x)
         H.append(encoder.head(features)[:size].cpu().numpy())
         Z.append((features @ onto)[:size].cpu().numpy())
     return np.concatenate(H), np.concatenate(Z)
 
 
-def _full_blocks(rows: Rows, index: np.ndarray | None = None) -> Iterator[tuple[Tensor, int]]:
+def _full_blocks(rows: Rows) -> Iterator[tuple[Tensor, int]]:
     """Rows in blocks of one size, and how many rows there are in each: the last is filled up with zeros.
 
     Matrix products of another shape round differently, and the embedding of a cell must not depend on the cells it comes
     with.
     """
-    index = np.arange(len(rows)) if index is None else index
-    for block in gen_batches(len(index), BLOCK):
-        x = rows[torch.from_numpy(index[block]).to(rows.device)]
+    for block in gen_batches(len(rows), BLOCK):
+        x = rows[torch.arange(block.start, block.stop, device=rows.device)]
         yield nn.functional.pad(x, (0, 0, 0, BLOCK - len(x))), len(x)

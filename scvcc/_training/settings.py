@@ -1,7 +1,7 @@
 """What a user chooses about training, and the schedule of β that the stages share."""
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ class Settings:
     n_clusters: int | None
     min_cluster_size: int
     latent_dim: int
-    hidden: tuple[int, ...]
+    hidden: Sequence[int]
     objective: str
     weights: Mapping[str, float]
     epochs: int | None

@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
-from scvcc._training.graph import boundary_score as _boundary_score
+from scvcc._training.graph import attractive_forces, check_graph, entry_rows
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -167,7 +167,7 @@ def batch_mixing(graph: sp.spmatrix | sp.sparray, batch: ArrayLike) -> np.ndarra
     codes, csr = _codes(batch, "batch"), sp.csr_matrix(graph)
     if csr.shape != (len(codes), len(codes)):
         raise ValueError(f"graph has shape {csr.shape}, but batch has {len(codes)} entries: give one batch per cell.")
-    rows = np.repeat(np.arange(len(codes)), np.diff(csr.indptr))
+    rows = entry_rows(csr)
     other, n_others = codes[rows] != codes[csr.indices], rows != csr.indices
     total = np.bincount(rows, n_others, len(codes))
     foreign = np.bincount(rows, other, len(codes))
@@ -199,7 +199,12 @@ def boundary_score(distances: sp.spmatrix | sp.sparray) -> np.ndarray:
     >>> scvcc.metrics.boundary_score(adata.obsp["distances"]).shape
     (700,)
     """
-    return _boundary_score(distances)
+    F = attractive_forces(check_graph(distances, distances.shape[0], "distance"))
+    n, rows = F.shape[0], entry_rows(F)
+    n_neighbors = np.maximum(np.diff(F.indptr), 1)
+    mean = np.bincount(rows, weights=F.data, minlength=n) / n_neighbors
+    variance = np.bincount(rows, weights=(F.data - mean[rows]) ** 2, minlength=n) / n_neighbors
+    return np.divide(np.sqrt(variance), mean, out=np.zeros(n), where=mean > 0).astype(np.float32)
 
 
 def _label_pair(labels_true: ArrayLike, labels_pred: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

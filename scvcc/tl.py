@@ -499,13 +499,12 @@ def map_query(
     check_key(adata, key_added, "confidence", "novelty")
     limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
     for name, limit in limits.items():
-        if limit is not None:
-            check_share(name, limit)
+        check_share(name, 0 if limit is None else limit)
     start = info("mapping onto the reference")
     model, about = read_reference(reference)
     H, novelty = place_query(adata, model, about)
     target = adata.copy() if copy else adata
-    write_query(target, H, novelty, model, about, key=key_added, **limits)
+    write_query(target, H, novelty, model, about, key=key_added, limits=limits)
     info(f"    finished: labels in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
     return target if copy else None
 

@@ -103,3 +103,14 @@ def test_boundary_score_is_the_relative_spread_of_the_forces():
     scale = np.median([np.ptp(row) for row in rows])
     forces = [np.exp(-row / scale) / np.exp(-row / scale).sum() for row in rows]
     np.testing.assert_allclose(metrics.boundary_score(D), [f.std() / f.mean() for f in forces], rtol=1e-4)
+    np.testing.assert_allclose(metrics.boundary_score(D * 1000), metrics.boundary_score(D), rtol=1e-4)
+
+
+def test_boundary_score_is_higher_between_clusters():
+    rng = np.random.default_rng(0)
+    inside = rng.normal(size=(400, 2))
+    between = np.column_stack([rng.uniform(2, 8, 30), rng.normal(scale=0.2, size=30)])
+    Z = np.vstack([inside, inside + [10, 0], between])
+    score = metrics.boundary_score(kneighbors_graph(Z, 15, mode="distance"))
+    core = np.linalg.norm(inside, axis=1) < 1
+    assert np.median(score[800:]) > np.median(score[:400][core])

@@ -17,7 +17,7 @@ from scvcc._anndata.batches import corrected
 from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import Additions, Representation, Request, Source, graph_source, params_of
 from scvcc._model.checks import warn
-from scvcc._training.graph import GraphMode, check_graph
+from scvcc._training.graph import GraphMode, check_graph, entry_rows
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def _at_key(adata: AnnData, key: str) -> Graph:
     """Read the graph of `adata.uns[key]`: its distances, or its connectivities where there are no distances."""
     entry = adata.uns.get(key, {})
     entry = entry if isinstance(entry, Mapping) else {}
-    kinds: tuple[tuple[GraphMode, str], ...] = (("distance", "distances"), ("connectivity", "connectivities"))
-    for mode, kind in kinds:
+    kinds: dict[GraphMode, str] = {"distance": "distances", "connectivity": "connectivities"}
+    for mode, kind in kinds.items():
         name = entry.get(f"{kind}_key", kind if key == "neighbors" else None)
         if name in adata.obsp:
             return _read(adata, adata.obsp[name], mode, f"adata.obsp[{name!r}]", params_of(entry))
@@ -131,8 +131,6 @@ def _read(adata: AnnData, matrix: Any, mode: GraphMode, name: str, params: Mappi
         csr = check_graph(matrix, n, mode).astype(np.float32)
     except ValueError as error:
         raise ValueError(f"{name}: {error} sc.pp.neighbors does it.") from error
-    if mode == "connectivity":
-        csr.eliminate_zeros()
     csr.sort_indices()
     return Graph(csr, mode, name, params)
 
@@ -180,10 +178,10 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
 def warn_about(graph: Graph, n_clusters: int | None, *, restricted: bool) -> None:
     """Say, in one warning, what makes the result less certain: few neighbors, pieces, isolated cells, duplicates."""
     matrix, found = graph.matrix, []
-    kept, made = float(np.median(np.diff(matrix.indptr))), graph.params.get("n_neighbors")
-    thinned = made is not None and kept < int(made) / 3
-    if made is not None and thinned:
-        found.append(f"it was built with {int(made)} neighbors, and cells have a median of {kept:.0f} left")
+    kept, made = float(np.median(np.diff(matrix.indptr))), int(graph.params.get("n_neighbors") or 0)
+    thinned = kept < made / 3
+    if thinned:
+        found.append(f"it was built with {made} neighbors, and cells have a median of {kept:.0f} left")
     structure = sp.csr_matrix((np.ones(matrix.nnz, dtype=np.int8), matrix.indices, matrix.indptr), shape=matrix.shape)
     n_pieces, piece = connected_components(structure, directed=False)
     if n_pieces > 1:
@@ -191,8 +189,7 @@ def warn_about(graph: Graph, n_clusters: int | None, *, restricted: bool) -> Non
         single = f", {n_isolated} of them single cells without a neighbor" if n_isolated else ""
         found.append(f"it is in {n_pieces} pieces{single}")
     if graph.mode == "distance" and (zero := matrix.data == 0).any():
-        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-        n_duplicates = len(np.union1d(rows[zero], matrix.indices[zero]))
+        n_duplicates = len(np.union1d(entry_rows(matrix)[zero], matrix.indices[zero]))
         found.append(f"{n_duplicates} cells have an exact duplicate")
     if not found:
         return

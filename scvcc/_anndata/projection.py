@@ -13,7 +13,7 @@ from sklearn.preprocessing import normalize as unit_rows
 from scvcc._anndata.matrices import has_negative, name_of, variables
 from scvcc._anndata.representation import Representation, params_of
 from scvcc._model.checks import warn
-from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix, dense
 
 
 def describe(adata: AnnData, representation: Representation, *, key: str, categories: list[str]) -> dict[str, Any]:
@@ -54,7 +54,12 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
     if "tfidf" in params:
         projection |= {"kind": "lsa", "normalize": bool(params["normalize"]), "negative": False}
         if params["tfidf"]:
-            projection["idf"] = _term_weights(adata, lsa_keys(source.name)[1])[used]
+            idf_key = lsa_keys(source.name)[1]
+            if idf_key not in adata.var:
+                raise ValueError(
+                    f"adata.var[{idf_key!r}], the weights of the terms, is missing from adata: run scvcc.pp.lsa."
+                )
+            projection["idf"] = adata.var[idf_key].to_numpy(np.float64)[used]
     else:
         # the PCA may be of more cells than are left, and so centered elsewhere: `shift` is where these cells' mean goes
         mean, shift = (np.asarray(M.mean(axis=0, dtype=np.float64)).ravel() for M in (X, representation.X))
@@ -66,12 +71,6 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
 def lsa_keys(key_added: str) -> tuple[str, str, str]:
     """Where components, term weights and parameters of an LSA go, in varm, var and uns; the way of `sc.pp.pca`."""
     return ("LSA", "idf", "lsa") if key_added == "X_lsa" else (key_added, f"{key_added}_idf", key_added)
-
-
-def _term_weights(adata: AnnData, column: str) -> np.ndarray:
-    if column not in adata.var:
-        raise ValueError(f"adata.var[{column!r}], the weights of the terms, is missing from adata: run scvcc.pp.lsa.")
-    return adata.var[column].to_numpy(np.float64)
 
 
 def _check_reproduced(
@@ -119,8 +118,3 @@ def weighted_terms(X: Matrix, idf: np.ndarray | None) -> Matrix:
     if idf is None:
         return X
     return unit_rows(X @ sp.diags(idf) if sp.issparse(X) else X * idf, copy=False)
-
-
-def dense(X: Matrix) -> np.ndarray:
-    """`X` as an array."""
-    return X.toarray() if isinstance(X, sp.spmatrix | sp.sparray) else np.asarray(X)

@@ -120,17 +120,14 @@ def write_query(
     about: Mapping[str, Any],
     *,
     key: str,
-    min_confidence: float | None,
-    max_novelty: float | None,
+    limits: Mapping[str, float | None],
 ) -> None:
     """Write place, label, confidence and novelty; all values are computed before the first one is set."""
     codes = nearest_center(H, model.cluster_centers_)
     confidence = probabilities(model, H).max(axis=1).astype(np.float32)
     categories, colors = list(about["categories"]), list(about["colors"])
-    limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
-    if min_confidence is not None or max_novelty is not None:
-        doubtful = confidence < (0 if min_confidence is None else min_confidence)
-        doubtful |= novelty > (1 if max_novelty is None else max_novelty)
+    if limits := {name: limit for name, limit in limits.items() if limit is not None}:
+        doubtful = (confidence < limits.get("min_confidence", 0)) | (novelty > limits.get("max_novelty", 1))
         codes = np.where(doubtful, len(categories), codes)
         categories, colors = [*categories, "unassigned"], [*colors, "#c8c8c8"] if colors else []
     labels = pd.Categorical.from_codes(codes, categories=categories)

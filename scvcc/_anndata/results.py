@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,10 @@ if TYPE_CHECKING:  # these need torch, which `import scvcc.pp` does not
     from scvcc._model.vcc import VCC
 
 
-def check_name(key_added: Any, name: str = "key_added") -> None:
+def check_name(key_added: Any) -> None:
     """Refuse what cannot name a result in a file."""
     if not isinstance(key_added, str) or not key_added or "/" in key_added:
-        raise ValueError(f"{name} must be a name without '/', found {key_added!r}.")
+        raise ValueError(f"key_added must be a name without '/', found {key_added!r}.")
 
 
 def check_key(adata: AnnData, key: str, *names: str, layer: str | None = None) -> None:
@@ -178,18 +178,12 @@ def storable(value: Any) -> Any:
         items = {str(k).replace("/", "_"): storable(v) for k, v in value.items() if v is not None}
         return {k: v for k, v in items.items() if not (isinstance(v, dict) and not v)}
     if isinstance(value, (list, tuple)):
-        return _storable_list(value)
+        numbers = all(isinstance(v, (bool, int, float, np.generic)) for v in value)
+        plain = numbers or all(isinstance(v, str) for v in value)
+        return np.array(value) if plain else json.dumps(value, default=str)  # JSON as in scanpy
     if isinstance(value, np.generic):
         return value.item()
     return value if isinstance(value, (str, bool, int, float, np.ndarray, pd.DataFrame)) else str(value)
-
-
-def _storable_list(value: Sequence[Any]) -> np.ndarray | str:
-    """Convert numbers, or names, to an array; anything else to JSON, as scanpy does."""
-    names = all(isinstance(v, str) for v in value)
-    if names or all(isinstance(v, (bool, int, float, np.generic)) for v in value):
-        return np.array(value)
-    return json.dumps(value, default=str)
 
 
 @dataclass(frozen=True)

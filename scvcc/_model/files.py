@@ -13,9 +13,11 @@ import math
 import os
 import secrets
 import stat
+from collections.abc import Mapping
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,14 +29,10 @@ from scvcc import __version__
 from scvcc._clusters.novelty import Sample
 from scvcc._training.encoder import Encoder
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 FORMAT = 1  # raised when an older reader would go wrong
 HEADER_LIMIT, FILE_LIMIT = 1 << 20, 1 << 33  # bytes; names of features are kept as a tensor
 OF_THE_MACHINE = ("device", "n_jobs", "progress")  # parameters that say nothing about the model
 DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64", "U8": "uint8"}
-SAMPLE = ("rows", "distances", "projection")
 
 Arrays = dict[str, np.ndarray]
 
@@ -47,7 +45,7 @@ def save_model(model: Any, path: str | os.PathLike[str], extra: Mapping[str, Any
     encoder = {f"encoder.{name}": value.detach().cpu().numpy() for name, value in model.encoder_.state_dict().items()}
     fitted = {"centers": model.cluster_centers_, "embedding": model.embedding_}
     fitted["labels"] = model.labels_.astype(np.int64)
-    fitted |= {f"sample.{part}": getattr(model.sample_, part) for part in SAMPLE}
+    fitted |= {f"sample.{part}": array for part, array in vars(model.sample_).items()}
     extra = dict(getattr(model, "extra_", {}) if extra is None else extra)
     arrays = {f"extra.{name}": value for name, value in extra.items() if isinstance(value, np.ndarray)}
     if hasattr(model, "feature_names_in_"):
@@ -59,7 +57,7 @@ def save_model(model: Any, path: str | os.PathLike[str], extra: Mapping[str, Any
         "format": FORMAT,
         "versions": {"scvcc": __version__, **{name: version(name) for name in ("torch", "numpy", "safetensors")}},
         "params": params,
-        "layers": _layers(model.encoder_),
+        "layers": model.encoder_.sizes,
         "sharpness": float(model.sharpness_),
         "device": model.device_,
         "extra": {name: value for name, value in extra.items() if not isinstance(value, np.ndarray)},
@@ -71,19 +69,13 @@ def load_model(cls: Any, path: str | os.PathLike[str], device: torch.device) -> 
     """Read a model; ValueError if the file is not, in every detail, what `save_model` writes."""
     try:
         arrays, meta = _parse(_read(path))
-        model = _restored(cls, arrays, meta, device)
+        return _restored(cls, arrays, meta, device)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, SafetensorError) as error:
         reason = str(error) if isinstance(error, ValueError) else f"its content is malformed ({error!r:.200})"
         raise ValueError(f"{os.fspath(path)!r} cannot be loaded: {reason}") from error
-    return model
 
 
 # --------------------------------------------------------------------------------------------------- the model
-
-
-def _layers(encoder: Encoder) -> list[int]:
-    sizes = [layer.out_features for layer in encoder.hidden if isinstance(layer, torch.nn.Linear)]
-    return [len(encoder.center), *sizes, encoder.head.out_features]
 
 
 def _restored(cls: Any, arrays: Arrays, meta: dict[str, Any], device: torch.device) -> Any:
@@ -98,7 +90,7 @@ def _restored(cls: Any, arrays: Arrays, meta: dict[str, Any], device: torch.devi
     model.embedding_, model.labels_ = arrays["embedding"], arrays["labels"]
     model.cluster_centers_, model.sharpness_ = arrays["centers"], sharpness
     model.n_clusters_, model.n_features_in_ = len(model.cluster_centers_), layers[0]
-    model.sample_ = Sample(**{part: arrays[f"sample.{part}"] for part in SAMPLE})
+    model.sample_ = Sample(**{field.name: arrays[f"sample.{field.name}"] for field in fields(Sample)})
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"]
     kept = {name.removeprefix("extra."): value for name, value in arrays.items() if name.startswith("extra.")}

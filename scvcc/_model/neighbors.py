@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,12 @@ import scipy.sparse as sp
 from scvcc._model.checks import warn
 from scvcc._model.rows import values
 from scvcc._model.sketch import sketch
-from scvcc._training.batches import correct_batches
-from scvcc._training.graph import neighbor_distances, search_space
+from scvcc._training.batches import Correction, correct_batches
+from scvcc._training.graph import Matrix, dense, neighbor_distances, search_space
 from scvcc._training.threads import threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scvcc._model.vcc import VCC
-    from scvcc._training.batches import Correction
-    from scvcc._training.graph import Matrix
 
 logger = logging.getLogger("scvcc")
 
@@ -96,8 +93,7 @@ def without_batches(
     X: Matrix, batches: Batches, strength: float, seed: int, tell: Callable[[str], Any] = logger.info
 ) -> Correction:
     """Components of `X`, 50 at most, in which technical differences between batches are taken away."""
-    Z = search_space(X, 50, seed=seed)
-    dense = Z.toarray() if isinstance(Z, sp.spmatrix | sp.sparray) else Z
-    correction = correct_batches(np.asarray(dense, dtype=np.float32), batches.codes, strength=strength, seed=seed)
+    Z = dense(search_space(X, 50, seed=seed)).astype(np.float32, copy=False)
+    correction = correct_batches(Z, batches.codes, strength=strength, seed=seed)
     batches.report(correction, tell)
     return correction

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,11 +11,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_array, validate_data
 
 from scvcc._training.encoder import BLOCK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix
 
 
 def in_memory(X: Any) -> bool:

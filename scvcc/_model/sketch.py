@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 from sklearn.cluster import kmeans_plusplus
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.preprocessing import normalize
 
 from scvcc._model.rows import checked, over_blocks, take_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.random import Generator
-
-    from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix, dense
 
 
 def sketch(
@@ -53,9 +48,7 @@ def _grouping(
 
     def place(rows: Matrix) -> np.ndarray:
         rows = _scaled(rows, metric)
-        if axes is not None:
-            return axes.transform(rows)
-        return rows.toarray() if isinstance(rows, sp.spmatrix | sp.sparray) else rows
+        return dense(rows) if axes is None else axes.transform(rows)
 
     Z = place(sample)
     count = max(min(landmarks, len(Z) // rows_each), 1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,19 +20,11 @@ from scvcc._model.files import load_model, save_model
 from scvcc._model.neighbors import Batches, search
 from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.rows import checked, over_blocks, readable, values
-from scvcc._training.encoder import Rows, encode, encode_with_features
-from scvcc._training.graph import given_graph
+from scvcc._training.encoder import Encoder, Rows, encode, encode_with_features
+from scvcc._training.graph import GraphMode, Matrix, given_graph
 from scvcc._training.recipe import train
 from scvcc._training.streams import stream
 from scvcc._training.threads import threads
-
-if TYPE_CHECKING:
-    import os
-
-    from numpy.typing import ArrayLike
-
-    from scvcc._training.encoder import Encoder
-    from scvcc._training.graph import GraphMode, Matrix
 
 
 @dataclass(repr=False, eq=False)  # a constructor that stores its arguments, as scikit-learn asks

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,12 +28,9 @@ class Encoder(nn.Module):
 
     def __init__(self, n_features: int, hidden: Sequence[int], latent_dim: int, generator: torch.Generator) -> None:
         super().__init__()
-        sizes = [n_features, *hidden]
-        layers: list[nn.Module] = []
-        for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
-            layers += [_linear(fan_in, fan_out, generator), nn.ReLU()]
-        self.hidden = nn.Sequential(*layers)
-        self.head = _linear(sizes[-1], latent_dim, generator)
+        self.sizes = [n_features, *hidden, latent_dim]
+        *layers, head = (_linear(*sizes, generator) for sizes in pairwise(self.sizes))
+        self.hidden, self.head = nn.Sequential(*(unit for layer in layers for unit in (layer, nn.ReLU()))), head
         self.register_buffer("center", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(()))
 

@@ -36,15 +36,9 @@ def neighbor_distances(
     Exact up to `EXACT_SEARCH_LIMIT` rows, by nearest neighbor descent above. The metric "cosine" is the Euclidean
     distance between unit rows: the same order, and on the same footing as other Euclidean distances.
     """
-    n = Z.shape[0]
-    if n <= n_neighbors:
-        raise ValueError(
-            f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} rows, but X has {n}. "
-            f"Set n_neighbors to {max(n - 1, 1)} or less."
-        )
     if metric == "cosine":
         Z, metric = normalize(Z), "euclidean"
-    if n <= EXACT_SEARCH_LIMIT:
+    if Z.shape[0] <= EXACT_SEARCH_LIMIT:
         search = NearestNeighbors(n_neighbors=n_neighbors, metric=metric, n_jobs=n_jobs).fit(Z)
         return search.kneighbors_graph(mode="distance")  # without rows to look up, a row is not its own neighbor
     from pynndescent import NNDescent  # compiles on import, so only where it is needed
@@ -135,23 +129,13 @@ def given_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
     return latent_graph(checked) if mode == "distance" else _tidy(checked.maximum(checked.T))
 
 
+def dense(X: Matrix) -> np.ndarray:
+    """`X` as an array."""
+    return X.toarray() if isinstance(X, sp.spmatrix | sp.sparray) else np.asarray(X)
+
+
 def _tidy(graph: sp.spmatrix) -> sp.csr_matrix:
     csr = sp.csr_matrix(graph, dtype=np.float32)
     csr.eliminate_zeros()
     csr.sort_indices()
     return csr
-
-
-def boundary_score(graph: sp.csr_matrix, mode: GraphMode = "distance") -> np.ndarray:
-    """How uneven each row's neighborhood is: the coefficient of variation of its attractive forces (or weights).
-
-    Lemma 1 of the paper: at the border between clusters, normalized neighbor distances spread more widely than inside
-    one. Rows with fewer than two neighbors score 0.
-    """
-    csr = check_graph(graph, graph.shape[0], mode)
-    F = attractive_forces(csr) if mode == "distance" else csr
-    n, rows = F.shape[0], entry_rows(F)
-    n_neighbors = np.maximum(np.diff(F.indptr), 1)
-    mean = np.bincount(rows, weights=F.data, minlength=n) / n_neighbors
-    variance = np.bincount(rows, weights=(F.data - mean[rows]) ** 2, minlength=n) / n_neighbors
-    return np.divide(np.sqrt(variance), mean, out=np.zeros(n), where=mean > 0).astype(np.float32)

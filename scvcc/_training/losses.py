@@ -14,13 +14,8 @@ def pair_distance(a: Tensor, b: Tensor) -> Tensor:
     return ((a - b).square().sum(dim=-1) + DISTANCE_FLOOR).sqrt()
 
 
-def similarity(d: Tensor) -> Tensor:
-    """F° = e⁻ᵈ (equation 3)."""
-    return torch.exp(-d)
-
-
 def log_dissimilarity(d: Tensor) -> Tensor:
-    """log(1 − F°), accurate for small and for large distances."""
+    """log(1 − F°) of the similarity F° = e⁻ᵈ (equation 3), accurate for small and for large distances."""
     near = torch.log(-torch.expm1(-d.clamp(max=1.0)))
     far = torch.log1p(-torch.exp(-d.clamp(min=0.5)))
     return torch.where(d < 0.7, near, far)

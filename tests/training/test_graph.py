@@ -86,11 +86,6 @@ def test_unfilled_places_and_missing_self_are_dropped():
     np.testing.assert_array_equal(csr.toarray(), [[0, 1, 2], [1, 0, 0], [4, 3, 0]])
 
 
-def test_too_few_rows_for_the_neighbors(points):
-    with pytest.raises(ValueError, match="n_neighbors=60.*has 60.*59"):
-        _graph.neighbor_distances(points, 60)
-
-
 def test_latent_graph_equals_the_formula(points):
     index, D = slow_neighbors(points, 6)
     expected = slow_latent_graph(index, D)
@@ -201,23 +196,3 @@ def test_search_space_reduces_only_wide_data(points, kind):
     reference = points - points.mean(axis=0) if kind == "dense" else points
     values = np.linalg.svd(reference, compute_uv=False)[:3]
     np.testing.assert_allclose(np.linalg.norm(reduced, axis=0), values, rtol=0.05)
-
-
-def test_boundary_score_is_the_relative_spread(points):
-    D = _graph.neighbor_distances(points, 6)
-    scale = np.median([np.ptp(D[[i]].data) for i in range(60)])
-    forces = [np.exp(-D[[i]].data / scale) for i in range(60)]
-    np.testing.assert_allclose(_graph.boundary_score(D), [f.std() / f.mean() for f in forces], rtol=1e-5)
-    np.testing.assert_allclose(_graph.boundary_score(D * 1000), _graph.boundary_score(D), rtol=1e-4)
-    weights = sp.csr_matrix(np.array([[0, 1, 3], [1, 0, 0], [3, 0, 0]]))
-    np.testing.assert_allclose(_graph.boundary_score(weights, "connectivity"), [0.5, 0, 0], rtol=1e-6)
-
-
-def test_boundary_score_is_higher_between_clusters():
-    rng = np.random.default_rng(0)
-    inside = rng.normal(size=(400, 2))
-    between = np.column_stack([rng.uniform(2, 8, 30), rng.normal(scale=0.2, size=30)])
-    Z = np.vstack([inside, inside + [10, 0], between])
-    score = _graph.boundary_score(_graph.neighbor_distances(Z, 15))
-    core = np.linalg.norm(inside, axis=1) < 1
-    assert np.median(score[800:]) > np.median(score[:400][core])

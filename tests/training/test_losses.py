@@ -23,9 +23,8 @@ def share():
     return share / share.sum()
 
 
-def test_similarity_and_its_complement(distances):
+def test_the_complement_of_the_similarity(distances):
     d = distances.numpy()
-    np.testing.assert_allclose(_losses.similarity(distances), np.exp(-d))
     np.testing.assert_allclose(_losses.log_dissimilarity(distances), np.log(1 - np.exp(-d)), rtol=1e-12)
 
 

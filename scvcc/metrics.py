@@ -1,21 +1,15 @@
 """How well a partition agrees with known groups, and how tight the clusters of an embedding are."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from scvcc._training.graph import attractive_forces, check_graph, entry_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["ari", "batch_mixing", "boundary_score", "clustering_accuracy", "compactness", "nmi"]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
+from anndata import AnnData
+from numpy.random import Generator, RandomState
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.utils.extmath import randomized_svd
 
-from scvcc._anndata.matrices import check_adata, check_layer, finite, has_negative, name_of, stored_values, variables
+from scvcc._anndata.matrices import check_adata, finite, has_negative, name_of, stored_values, variables
 from scvcc._anndata.messages import info
 from scvcc._anndata.projection import lsa_keys, project_documents, weighted_terms
 from scvcc._anndata.representation import (
@@ -22,14 +24,7 @@ from scvcc._anndata.representation import (
 )
 from scvcc._anndata.results import check_name, storable
 from scvcc._model.checks import as_seed, check_integer, check_share, warn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anndata import AnnData
-    from numpy.random import Generator, RandomState
-
-    from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix
 
 __all__ = ["lsa", "neighbors"]
 
@@ -108,11 +103,11 @@ def lsa(
     """
     check_adata(adata, copy=copy)
     check_name(key_added)
-    check_layer(adata, layer)
+    name = name_of(layer)
+    X = variables(adata, layer)
     why = f"one below the smaller of {adata.n_obs} documents and {adata.n_vars} terms"
     check_integer("n_comps", n_comps, low=1, high=min(adata.shape) - 1, why=why)
-    name = name_of(layer)
-    X = finite(variables(adata, layer), name)
+    finite(X, name)
     if not stored_values(X).any():
         raise ValueError(f"{name} has no value other than 0: there is nothing to decompose.")
     tfidf = _are_counts(X) if tfidf is None else tfidf

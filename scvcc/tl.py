@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
+from numpy.random import Generator, RandomState
 
 from scvcc._anndata.batches import as_columns, batches_of, mention_forgotten_batches, mixing
 from scvcc._anndata.graphs import warn_about
@@ -32,14 +36,6 @@ from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.vcc import VCC
 from scvcc._training.explore import recurrence, suggest_counts
 from scvcc._training.graph import given_graph
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-
-    from anndata import AnnData
-    from numpy.random import Generator, RandomState
-
 
 __all__ = ["map_query", "stability", "suggest_n_clusters", "vcc"]
 
@@ -193,10 +189,9 @@ def vcc(
         check_target(adata, save_to)
 
     start = info("clustering with VCC")
-    inputs = find_inputs(adata, model, request, part, sketch="max_train_cells" in kwargs)
-    graph = inputs.graph
+    X, graph, representation = find_inputs(adata, model, request, part, sketch="max_train_cells" in kwargs)
     warn_about(graph, n_clusters, restricted=restrict_to is not None)
-    model.fit(inputs.X, graph=graph.matrix, graph_mode=graph.mode, rows=graph.rows)
+    model.fit(X, graph=graph.matrix, graph_mode=graph.mode, rows=graph.rows)
 
     mixed = None
     if request.batch_key is not None:
@@ -204,12 +199,12 @@ def vcc(
     elif restrict_to is None:
         mention_forgotten_batches(adata, model.labels_)
     target = adata.copy() if copy else adata
-    write_result(target, model, inputs, part, request=request, mixing=mixed)
+    write_result(target, model, graph, representation, part, request, mixed)
     info(f"    finished: {model.n_clusters_} clusters in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
     hint(f"    draw the map with scvcc.pl.vcc(adata, key={key_added!r})")
     if save_to is not None:  # last: a full disk does not cost the result
         categories = [f"{part.prefix}{k}" for k in range(model.n_clusters_)]
-        extra = describe(target, inputs.representation, key=key_added, categories=categories)
+        extra = describe(target, representation, key=key_added, categories=categories)
         _save(model, save_to, extra, returned=copy)
     return target if copy else None
 
@@ -319,8 +314,7 @@ def suggest_n_clusters(
     request = Request(key_added, as_seed(random_state), use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric)
     model = _model({"n_pcs": None, "min_cluster_size": min_cluster_size, **request.search})
     settings = checked_settings(model, adata.n_obs)
-    inputs = find_inputs(adata, model, request, chosen_part(adata, None))
-    graph = inputs.graph
+    _, graph, representation = find_inputs(adata, model, request, chosen_part(adata, None))
     latent = given_graph(graph.matrix, graph.matrix.shape[0], graph.mode)
     columns, suggested = suggest_counts(
         latent, settings, request.seed, limits=limits, n_runs=n_runs, share=0.8, progress=progress
@@ -335,7 +329,7 @@ def suggest_n_clusters(
     params = {"k_range": limits, "min_cluster_size": min_cluster_size, "n_runs": n_runs, "random_state": request.seed}
     record = {"suggested": suggested, "params": {**request.params, **params, "key_added": key_added}}
 
-    write_additions(adata, inputs.representation, inputs.graph)
+    write_additions(adata, representation, graph)
     adata.uns[name] = {**storable(record), "table": table.copy()}
     return table
 
@@ -403,8 +397,8 @@ def stability(
     seed = as_seed(random_state)
     model = _model({name: value for name, value in run.params.items() if name in inspect.signature(VCC).parameters})
     part = Part(run.cells, None if run.cells.all() else key)
-    inputs = find_inputs(adata, model, run.request, part, sketch=run.params.get("max_train_cells") is not None)
-    graph, cells = inputs.graph, np.flatnonzero(run.cells)
+    X, graph, _ = find_inputs(adata, model, run.request, part, sketch=run.params.get("max_train_cells") is not None)
+    cells = np.flatnonzero(run.cells)
     members = cells if graph.rows is None else cells[graph.rows]
     labels, categories = run.labels(members)
     kept = round(share * len(members))
@@ -413,7 +407,7 @@ def stability(
             f"share={share} leaves {kept} of {len(members)} cells for {len(categories)} clusters: choose another share, "
             "or merge clusters first."
         )
-    settings = replace(checked_settings(model, inputs.X.shape[0]), objective="compact")
+    settings = replace(checked_settings(model, X.shape[0]), objective="compact")
     latent = given_graph(graph.matrix, len(members), graph.mode)
     runs, recurring = recurrence(latent, labels, settings, seed, n_runs=n_runs, share=float(share), progress=progress)
     known = np.ma.masked_invalid(runs)  # a cluster of few cells may be in no run

@@ -1,10 +1,8 @@
 """Which neighbor graph a run is trained on: the stored one that fits the request, or a new one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -31,7 +29,7 @@ class Graph:
     additions: Additions = field(default_factory=dict)
     rows: np.ndarray | None = None  # numbers of its cells among those to be clustered, where it is of a part of them
 
-    def restricted_to(self, cells: np.ndarray) -> Graph:
+    def restricted_to(self, cells: np.ndarray) -> Self:
         """The part of the graph between the chosen cells."""
         part = self.matrix[cells][:, cells]
         if part.nnz == 0:

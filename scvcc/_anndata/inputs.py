@@ -1,7 +1,5 @@
 """What a run is trained on: cells, their representation and their graph, found in `adata` without changing it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,78 +22,6 @@ from scvcc._anndata.representation import (
 from scvcc._model.neighbors import Batches, search
 from scvcc._model.vcc import VCC
 from scvcc._training.graph import Matrix
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The rows to be clustered, the graph of those to be trained on, and the representation both belong to."""
-
-    X: Matrix
-    graph: Graph
-    representation: Representation
-
-
-def find_inputs(adata: AnnData, model: VCC, request: Request, part: Part, *, sketch: bool = False) -> Inputs:
-    """Find the stored graph and the representation that belongs to it; compute what is missing.
-
-    `sketch` says that `max_train_cells` was chosen by the user, so that even a stored graph gives way to one of a sketch.
-    """
-    wanted = requested_source(adata, request)
-    graph = stored_graph(adata, request, wanted)
-    made_on = None if graph is None else graph_source(adata, graph.params)
-    if wanted is None and made_on is not None and not made_on.is_in(adata):
-        raise ValueError(
-            f"The stored graph was built on {made_on}, which is missing from adata: "
-            "name another representation with use_rep=, or run sc.pp.neighbors again."
-        )
-    representation = read_representation(adata, wanted or made_on or default_source(adata), seed=request.seed)
-    info(f"representation: {representation.source}, {representation.X.shape[1]} columns")
-    if graph is not None:
-        what = (
-            "its distances" if graph.mode == "distance" else "connectivities, taken as the weights of the latent graph"
-        )
-        info(f"graph: stored {graph.name} ({what})")
-    X = representation.X if part.column is None else representation.X[part.cells]
-    if _searches_itself(adata, graph, model, X.shape[0], request, asked=sketch):
-        batches = None if request.batch_key is None else batches_of(adata, request.batch_key).among(part.cells)
-        return Inputs(X, _graph_of_rows_trained_on(X, model, representation, request.seed, batches), representation)
-    graph = graph or built_graph(adata, representation, request)
-    return Inputs(X, graph if part.column is None else graph.restricted_to(part.cells), representation)
-
-
-def _searches_itself(
-    adata: AnnData, graph: Graph | None, model: VCC, n_cells: int, request: Request, *, asked: bool
-) -> bool:
-    """Whether there are too many cells for a graph of all: one of a sketch, or of a restriction, then takes its place."""
-    most = model.max_train_cells
-    if most is None or graph is None:
-        return most is not None and adata.n_obs > most
-    if n_cells <= most:
-        return False
-    if asked and request.named is not None:
-        raise ValueError(
-            f"max_train_cells={most} asks for a graph of a sketch, but {request.named!r} is a graph of all {n_cells} "
-            "cells: leave one of them out."
-        )
-    if asked:
-        info(f"graph {graph.name} is not used: max_train_cells={most} asks for one of a sketch")
-    else:
-        info(f"all {n_cells} cells of the graph are trained on: set max_train_cells to use fewer")
-    return asked
-
-
-def _graph_of_rows_trained_on(
-    X: Matrix, model: VCC, representation: Representation, seed: int, batches: Batches | None
-) -> Graph:
-    """The graph of a sketch, or of all cells to be clustered; it is not kept in `adata`."""
-    rows, distances = search(X, model, seed, batches, info)
-    n = distances.shape[0]
-    whose = f"a sketch of {n} cells: the encoder is trained on these alone"
-    whose = "all cells to be clustered" if rows is None else whose
-    info(f"graph built: more cells than max_train_cells={model.max_train_cells}, so of {whose}")
-    params = {"n_neighbors": model.n_neighbors, "metric": model.metric, **representation.source.params}
-    graph, rows = distances.astype(np.float32), np.arange(n) if rows is None else rows
-    return Graph(graph, "distance", "of the cells trained on", params, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -142,3 +68,68 @@ def chosen_part(adata: AnnData, restrict_to: tuple[str, Sequence[str]] | None) -
             f"it has {listed(natsorted(known))}."
         )
     return Part(labels.isin(categories).to_numpy(), column, categories)
+
+
+def find_inputs(
+    adata: AnnData, model: VCC, request: Request, part: Part, *, sketch: bool = False
+) -> tuple[Matrix, Graph, Representation]:
+    """Find the stored graph and the representation that belongs to it; compute what is missing.
+
+    Returns the rows to be clustered, the graph of those to be trained on, and the representation both belong to. `sketch` says that `max_train_cells` was chosen by the user, so that even a stored graph gives way to one of a sketch.
+    """
+    wanted = requested_source(adata, request)
+    graph = stored_graph(adata, request, wanted)
+    made_on = None if graph is None else graph_source(adata, graph.params)
+    if wanted is None and made_on is not None and not made_on.is_in(adata):
+        raise ValueError(
+            f"The stored graph was built on {made_on}, which is missing from adata: "
+            "name another representation with use_rep=, or run sc.pp.neighbors again."
+        )
+    representation = read_representation(adata, wanted or made_on or default_source(adata), seed=request.seed)
+    info(f"representation: {representation.source}, {representation.X.shape[1]} columns")
+    if graph is not None:
+        what = (
+            "its distances" if graph.mode == "distance" else "connectivities, taken as the weights of the latent graph"
+        )
+        info(f"graph: stored {graph.name} ({what})")
+    X = representation.X if part.column is None else representation.X[part.cells]
+    if _searches_itself(adata, graph, model, X.shape[0], request, asked=sketch):
+        batches = None if request.batch_key is None else batches_of(adata, request.batch_key).among(part.cells)
+        return X, _graph_of_rows_trained_on(X, model, representation, request.seed, batches), representation
+    graph = graph or built_graph(adata, representation, request)
+    return X, graph if part.column is None else graph.restricted_to(part.cells), representation
+
+
+def _searches_itself(
+    adata: AnnData, graph: Graph | None, model: VCC, n_cells: int, request: Request, *, asked: bool
+) -> bool:
+    """Whether there are too many cells for a graph of all: one of a sketch, or of a restriction, then takes its place."""
+    most = model.max_train_cells
+    if most is None or graph is None:
+        return most is not None and adata.n_obs > most
+    if n_cells <= most:
+        return False
+    if asked and request.named is not None:
+        raise ValueError(
+            f"max_train_cells={most} asks for a graph of a sketch, but {request.named!r} is a graph of all {n_cells} "
+            "cells: leave one of them out."
+        )
+    if asked:
+        info(f"graph {graph.name} is not used: max_train_cells={most} asks for one of a sketch")
+    else:
+        info(f"all {n_cells} cells of the graph are trained on: set max_train_cells to use fewer")
+    return asked
+
+
+def _graph_of_rows_trained_on(
+    X: Matrix, model: VCC, representation: Representation, seed: int, batches: Batches | None
+) -> Graph:
+    """The graph of a sketch, or of all cells to be clustered; it is not kept in `adata`."""
+    rows, distances = search(X, model, seed, batches, info)
+    n = distances.shape[0]
+    whose = f"a sketch of {n} cells: the encoder is trained on these alone"
+    whose = "all cells to be clustered" if rows is None else whose
+    info(f"graph built: more cells than max_train_cells={model.max_train_cells}, so of {whose}")
+    params = {"n_neighbors": model.n_neighbors, "metric": model.metric, **representation.source.params}
+    graph, rows = distances.astype(np.float32), np.arange(n) if rows is None else rows
+    return Graph(graph, "distance", "of the cells trained on", params, rows=rows)

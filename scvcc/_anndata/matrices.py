@@ -1,7 +1,5 @@
 """Matrices of an AnnData, read without changing it: X, layers and their values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the user is told: messages to the logger "scvcc" and to scanpy's log, and lists of names in errors."""
 
-from __future__ import annotations
-
 import logging
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """How cells get from their variables to the representation that a model was trained on, so that new cells can follow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,11 +24,10 @@ def describe(adata: AnnData, representation: Representation, *, key: str, catego
     except ValueError as error:
         projection = {"kind": "unknown", "reason": str(error)}
         warn(f"The saved model cannot be used with scvcc.tl.map_query. {error}")
-    colors = adata.uns.get(f"{key}_colors")
-    known = key not in adata.obs or list(map(str, adata.obs[key].astype("category").cat.categories)) == categories
-    kept = list(map(str, colors)) if colors is not None and known and len(colors) >= len(categories) else []
-    source = representation.source.name
-    return {**projection, "use_rep": source, "categories": categories, "colors": kept[: len(categories)]}
+    colors = list(map(str, adata.uns.get(f"{key}_colors", ())))[: len(categories)]
+    if len(colors) < len(categories) or list(adata.obs[key].cat.categories) != categories:
+        colors = []
+    return {**projection, "use_rep": representation.source.name, "categories": categories, "colors": colors}
 
 
 def _projection(adata: AnnData, representation: Representation) -> dict[str, Any]:

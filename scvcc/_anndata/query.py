@@ -1,7 +1,5 @@
 """New cells: the model they are labeled with, their way through its projection, and what is written."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -15,12 +15,12 @@ from anndata import AnnData
 from natsort import natsorted
 
 from scvcc import __version__
-from scvcc._anndata.representation import Additions, Request, set_fields, write_additions
+from scvcc._anndata.representation import Additions, Representation, Request, set_fields, write_additions
 from scvcc._model.checks import warn
 
 if TYPE_CHECKING:  # these need torch, which `import scvcc.pp` does not
     from scvcc._anndata.graphs import Graph
-    from scvcc._anndata.inputs import Inputs, Part
+    from scvcc._anndata.inputs import Part
     from scvcc._model.vcc import VCC
 
 
@@ -80,10 +80,16 @@ def _own_fields(adata: AnnData, key: str) -> set[str]:
 
 
 def write_result(
-    adata: AnnData, model: VCC, inputs: Inputs, part: Part, *, request: Request, mixing: np.ndarray | None
+    adata: AnnData,
+    model: VCC,
+    graph: Graph,
+    representation: Representation,
+    part: Part,
+    request: Request,
+    mixing: np.ndarray | None,
 ) -> None:
     """Write everything a run leaves in `adata`. All values are computed before the first one is set."""
-    key, cells, graph = request.key, part.cells, inputs.graph
+    key, cells = request.key, part.cells
     labels = part.labels(adata, model.labels_)
     column = pd.Categorical(labels, categories=natsorted({label for label in labels if isinstance(label, str)}))
     trained = cells if graph.rows is None else np.isin(np.arange(adata.n_obs), np.flatnonzero(cells)[graph.rows])
@@ -96,7 +102,7 @@ def write_result(
         "params": _params(model, request, graph, part),
         "n_clusters": model.n_clusters_,
         "graph": {"name": graph.name, "mode": graph.mode, "params": dict(graph.params)},
-        "representation": inputs.representation.source.params,
+        "representation": representation.source.params,
         "history": model.history_,
         "stages": list(stages),
         "restrict_to": None if part.column is None else {"key": part.column, "categories": part.categories},
@@ -105,7 +111,7 @@ def write_result(
         "mixing": mixing,
     }
     write_fields(adata, key, column, record, obs=obs, obsm=obsm)
-    write_additions(adata, inputs.representation, graph)
+    write_additions(adata, representation, graph)
 
 
 def _params(model: VCC, request: Request, graph: Graph, part: Part) -> dict[str, Any]:

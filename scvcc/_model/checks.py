@@ -1,7 +1,5 @@
 """Checks of arguments: every error names the argument, what was found and what is allowed."""
 
-from __future__ import annotations
-
 import inspect
 import numbers
 import warnings

@@ -5,8 +5,6 @@ checksum finds damage; it is no signature, so a file made to mislead is bounded 
 predicts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Rows of a matrix in blocks, checked as they are read; the matrix may be on disk."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

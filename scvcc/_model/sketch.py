@@ -1,7 +1,5 @@
 """A sketch: the part of many rows that is trained on, with sparse regions of the data drawn more often than dense ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`VCC`, the scikit-learn estimator: validation, fitting, and the use of a fitted model."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass

@@ -31,8 +31,7 @@ def stored(adata, wanted=None, **arguments):
 
 
 def prepared(adata, **arguments):
-    found = find_inputs(adata, VCC(max_train_cells=None), Request("vcc", 0, **arguments), chosen_part(adata, None))
-    return found.graph, found.representation
+    return find_inputs(adata, VCC(max_train_cells=None), Request("vcc", 0, **arguments), chosen_part(adata, None))[1:]
 
 
 def identical(a, b):

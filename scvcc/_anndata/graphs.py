@@ -140,8 +140,6 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
         key = f"{request.key}_neighbors" if own else "neighbors"
     search = {"n_neighbors": 15, "metric": "euclidean", **request.search}
     X, n_neighbors, table = representation.X, search["n_neighbors"], None
-    if n_neighbors < 2:
-        raise ValueError(f"n_neighbors={n_neighbors} counts the cell itself, as in scanpy: at least 2 are needed.")
     if X.shape[0] <= n_neighbors:
         raise ValueError(
             f"n_neighbors={n_neighbors} needs more than {n_neighbors} cells, but adata has {X.shape[0]}: "

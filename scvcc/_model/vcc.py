@@ -21,7 +21,7 @@ from scvcc._model.rows import checked, over_blocks, readable, values
 from scvcc._training.encoder import Encoder, Rows, encode, encode_with_features
 from scvcc._training.graph import GraphMode, Matrix, given_graph
 from scvcc._training.recipe import train
-from scvcc._training.streams import stream
+from scvcc._training.run import stream
 from scvcc._training.threads import threads
 
 

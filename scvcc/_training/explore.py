@@ -12,9 +12,8 @@ from scvcc._clusters.counts import Count, best_count, score_counts
 from scvcc._training.layout import STRUCTURE_STEPS, optimize_structure
 from scvcc._training.monitor import Monitor
 from scvcc._training.recipe import find_clusters
-from scvcc._training.run import Run
+from scvcc._training.run import Run, stream
 from scvcc._training.settings import Settings
-from scvcc._training.streams import stream
 from scvcc._training.threads import threads
 
 Limits: TypeAlias = tuple[int, int]  # lowest and highest number of clusters

@@ -11,9 +11,8 @@ from torch import Tensor
 from scvcc._clusters.assignment import cluster_means, cluster_medians, nearest_center
 from scvcc._training.coordinates import BETWEEN, FreeCoordinates
 from scvcc._training.losses import log_dissimilarity, pair_distance
-from scvcc._training.run import Run
+from scvcc._training.run import Run, draw_seed
 from scvcc._training.sampling import augmented_edges
-from scvcc._training.streams import draw_seed
 
 STRUCTURE_STEPS, MAP_STEPS = 150, 100  # more gain nothing; half as many of the first cost .006 ARI
 

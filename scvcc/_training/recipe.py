@@ -18,9 +18,8 @@ from scvcc._training.joint import joint_steps, train_jointly
 from scvcc._training.layout import MAP_STEPS, STRUCTURE_STEPS, optimize_map, optimize_structure, place_clusters
 from scvcc._training.monitor import Monitor
 from scvcc._training.paper import planned_epochs, train_paper
-from scvcc._training.run import Run
+from scvcc._training.run import Run, draw_seed, stream
 from scvcc._training.settings import Settings
-from scvcc._training.streams import draw_seed, stream
 from scvcc._training.threads import restored_threads
 
 logger = logging.getLogger(__name__)

@@ -1,14 +1,29 @@
-"""What the stages of one training share."""
+"""What the stages of one training share: the graph, the settings, random numbers, and where progress goes.
+
+There is one random stream for each stage, so that a change in one stage leaves the draws of the others alone.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
 
 from scvcc._training.monitor import Gauge, Monitor
 from scvcc._training.settings import Settings
-from scvcc._training.streams import stream
+
+STAGES = tuple("weights losses structure clusters placing map encoder joint paper assignment novelty parts".split())
+
+
+def stream(seed: int, stage: str) -> Generator:
+    """The generator of a stage; the streams of one seed do not depend on each other."""
+    return np.random.default_rng(np.random.SeedSequence(seed).spawn(len(STAGES))[STAGES.index(stage)])
+
+
+def draw_seed(rng: Generator) -> int:
+    """A seed for what takes a number."""
+    return int(rng.integers(2**31))
 
 
 @dataclass

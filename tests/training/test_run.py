@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from scvcc._training.streams import STAGES, draw_seed, stream
+from scvcc._training.run import STAGES, draw_seed, stream
 
 
 def test_streams_are_those_that_numpy_spawns():

@@ -14,6 +14,7 @@ import pandas as pd
 from anndata import AnnData
 from numpy.random import Generator, RandomState
 
+from scvcc._anndata import results
 from scvcc._anndata.batches import as_columns, batches_of, mention_forgotten_batches, mixing
 from scvcc._anndata.graphs import warn_about
 from scvcc._anndata.inputs import Part, chosen_part, find_inputs
@@ -22,15 +23,6 @@ from scvcc._anndata.messages import hint, info
 from scvcc._anndata.projection import describe
 from scvcc._anndata.query import check_target, place_query, read_reference, write_query
 from scvcc._anndata.representation import Request, write_additions
-from scvcc._anndata.results import (
-    add_fields,
-    check_key,
-    refuse_strangers,
-    spread,
-    storable,
-    stored_run,
-    write_result,
-)
 from scvcc._model.checks import as_seed, check_integer, check_share, warn
 from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.vcc import VCC
@@ -199,7 +191,7 @@ def vcc(
     elif restrict_to is None:
         mention_forgotten_batches(adata, model.labels_)
     target = adata.copy() if copy else adata
-    write_result(target, model, graph, representation, part, request, mixed)
+    results.write_result(target, model, graph, representation, part, request, mixed)
     info(f"    finished: {model.n_clusters_} clusters in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
     hint(f"    draw the map with scvcc.pl.vcc(adata, key={key_added!r})")
     if save_to is not None:  # last: a full disk does not cost the result
@@ -305,7 +297,7 @@ def suggest_n_clusters(
     1
     """
     check_adata(adata)
-    check_key(adata, key_added)
+    results.check_key(adata, key_added)
     limits = _checked_range(k_range, adata.n_obs)
     check_integer("n_runs", n_runs, low=0)
     name = f"{key_added}_n_clusters"
@@ -330,7 +322,7 @@ def suggest_n_clusters(
     record = {"suggested": suggested, "params": {**request.params, **params, "key_added": key_added}}
 
     write_additions(adata, representation, graph)
-    adata.uns[name] = {**storable(record), "table": table.copy()}
+    adata.uns[name] = {**results.storable(record), "table": table.copy()}
     return table
 
 
@@ -391,9 +383,9 @@ def stability(
     check_adata(adata, copy=copy)
     check_integer("n_runs", n_runs, low=1)
     check_share("share", share)
-    run = stored_run(adata, key)
+    run = results.stored_run(adata, key)
     name = f"{key}_stability"
-    refuse_strangers(adata, key, [f"obs/{name}", f"uns/{name}"])
+    results.refuse_strangers(adata, key, [f"obs/{name}", f"uns/{name}"])
     seed = as_seed(random_state)
     model = _model({name: value for name, value in run.params.items() if name in inspect.signature(VCC).parameters})
     part = Part(run.cells, None if run.cells.all() else key)
@@ -417,8 +409,8 @@ def stability(
     )
     params = {"n_runs": n_runs, "share": float(share), "random_state": seed, "key": key}
     target = adata.copy() if copy else adata
-    column = spread(recurring, np.isin(np.arange(adata.n_obs), members))
-    add_fields(
+    column = results.spread(recurring, np.isin(np.arange(adata.n_obs), members))
+    results.add_fields(
         target, key, {"obs": {name: column}, "uns": {name: {"clusters": clusters, "runs": runs, "params": params}}}
     )
     return target if copy else None
@@ -490,7 +482,7 @@ def map_query(
     (200, 2)
     """
     check_adata(adata, copy=copy)
-    check_key(adata, key_added, "confidence", "novelty")
+    results.check_key(adata, key_added, "confidence", "novelty")
     limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
     for name, limit in limits.items():
         check_share(name, 0 if limit is None else limit)
@@ -529,7 +521,7 @@ def _check_run(adata: AnnData, model: VCC, request: Request, part: Part) -> None
             "repeated: choose another name."
         )
     sketched = model.max_train_cells is not None and adata.n_obs > model.max_train_cells
-    check_key(adata, key, "confidence", *(["trained"] if sketched else []), layer=request.layer)
+    results.check_key(adata, key, "confidence", *(["trained"] if sketched else []), layer=request.layer)
     n_cells = int(part.cells.sum())
     if n_cells < 2:
         raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")

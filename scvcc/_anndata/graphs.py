@@ -139,7 +139,7 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
         own = request.batch_key is not None or _is_stored(adata, "neighbors")
         key = f"{request.key}_neighbors" if own else "neighbors"
     search = {"n_neighbors": 15, "metric": "euclidean", **request.search}
-    X, n_neighbors, table = representation.X, search["n_neighbors"], None
+    X, source, n_neighbors, table = representation.X, representation.source, search["n_neighbors"], None
     if X.shape[0] <= n_neighbors:
         raise ValueError(
             f"n_neighbors={n_neighbors} needs more than {n_neighbors} cells, but adata has {X.shape[0]}: "
@@ -156,16 +156,14 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
         asked = ", ".join(f"{name}={value!r}" for name, value in search.items())
         raise ValueError(f"No graph can be built with {asked}: {error}") from error
     entry = dict(light.uns[key])
-    made_on = {name: value for name, value in representation.source.params.items() if value is not None}
+    made_on = {name: value for name, value in source.params.items() if value is not None}
     if request.batch_key is not None:
         made_on |= {"batch_key": np.array(request.batch_key), "batch_strength": request.batch_strength}
         entry["batches"] = table
     entry["params"] = {**entry["params"], **made_on}
     additions: Additions = {"obsp": {name: light.obsp[name] for name in light.obsp}, "uns": {key: entry}}
-    what = (
-        str(representation.source) if table is None else f"{representation.source} without differences between batches"
-    )
-    info(f"graph built: sc.pp.neighbors on {what}, kept in adata.uns[{key!r}] and adata.obsp")
+    what = "" if table is None else " without differences between batches"
+    info(f"graph built: sc.pp.neighbors on {source}{what}, kept in adata.uns[{key!r}] and adata.obsp")
     name = entry["distances_key"]
     graph = _read(light, light.obsp[name], "distance", f"adata.obsp[{name!r}]", entry["params"])
     return replace(graph, additions=additions)

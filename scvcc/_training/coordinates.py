@@ -136,7 +136,7 @@ def _exp(x):
     return power * np.float32(1 << whole)
 
 
-@nb.njit(parallel=True, fastmath=True, cache=True)
+@nb.njit(parallel=True, cache=True)
 def _gradient(H, pointers, neighbors, boundary, contraction, forces, seed, n_negatives=5):  # noqa: PLR0915
     """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point.
 
@@ -227,7 +227,7 @@ def _clustering_gradient(H, centers, frequencies, G, beta):
     return new_frequencies, center_gradient
 
 
-@nb.njit(parallel=True, fastmath=True, cache=True)
+@nb.njit(parallel=True, cache=True)
 def _adam(H, G, moments, step, rate):
     """One step of Adam (β₁ = .9, β₂ = .99) in place."""
     n, dim = H.shape

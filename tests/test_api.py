@@ -27,7 +27,7 @@ RIM_ONLY = {"anndata", "scanpy", "pandas", "matplotlib", "natsort"}
 
 def floor(path):
     folder = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "."
-    return FLOORS.index("." if folder == "pl" else folder)
+    return FLOORS.index("." if folder in ("pl", "tl") else folder)
 
 
 def imports(path):

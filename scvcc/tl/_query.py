@@ -1,0 +1,93 @@
+"""`tl.map_query`: labels for new cells."""
+
+from __future__ import annotations
+
+import os
+
+from anndata import AnnData
+
+from scvcc._anndata import results
+from scvcc._anndata.matrices import check_adata
+from scvcc._anndata.messages import info
+from scvcc._anndata.query import place_query, read_reference, write_query
+from scvcc._model.checks import check_share
+from scvcc._model.vcc import VCC
+
+
+def map_query(
+    adata: AnnData,
+    reference: str | os.PathLike[str] | VCC,
+    *,
+    key_added: str = "vcc",
+    min_confidence: float | None = None,
+    max_novelty: float | None = None,
+    copy: bool = False,
+) -> AnnData | None:
+    """Label new cells and place them on the map of a reference.
+
+    Variables are matched by name, in any order; others are ignored. The reference's own projection is applied, its PCA
+    loadings and means or its LSA components, and then its encoder: no PCA of the new cells. Prepare the new cells as
+    the reference was prepared, for instance by the same normalization; batch effects are not corrected.
+
+    Parameters
+    ----------
+    adata
+        New cells. Written to only after all is computed.
+    reference
+        File that `scvcc.tl.vcc(reference_adata, save_to=...)` wrote, or the model that `scvcc.VCC.load` read from it.
+    key_added
+        Name of the result.
+    min_confidence
+        Cells below this confidence, from 0 to 1, become "unassigned". It finds cells between known clusters.
+    max_novelty
+        Cells above this novelty, from 0 to 1, become "unassigned". It finds some of the cells of unknown kinds: in a
+        test on seven data sets 0.99 left about a third of them unassigned, and 3 % of the others.
+    copy
+        Return a copy with the result instead of writing to `adata`.
+
+    Returns
+    -------
+    None, or the copy if `copy=True`. A variable of the reference that `adata` lacks is taken as average; more than 20 %
+    of them missing is an error. Writes these fields:
+
+    `adata.obs[key_added]`
+        Cluster of each cell, with the categories of the reference, and "unassigned" with `min_confidence` or
+        `max_novelty`.
+    `adata.obs[key_added + "_confidence"]`
+        Probability of the most likely cluster.
+    `adata.obs[key_added + "_novelty"]`
+        Share of the reference's cells that lie closer to the others than this cell does: :meth:`scvcc.VCC.novelty`.
+    `adata.obsm["X_" + key_added]`
+        Place on the reference's map.
+    `adata.uns[key_added]`, `adata.uns[key_added + "_colors"]`
+        How the result was made, and the reference's colors, if it had them when it was saved.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import scanpy as sc
+    >>> import scvcc
+    >>> adata = sc.datasets.pbmc68k_reduced()
+    >>> reference, query = adata[:500].copy(), adata[500:].copy()
+    >>> sc.pp.pca(reference, n_comps=20)
+    >>> sc.pp.neighbors(reference)
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "model.safetensors"
+    ...     scvcc.tl.vcc(reference, n_clusters=6, hidden=(64,), progress=False, save_to=file)
+    ...     scvcc.tl.map_query(query, file)
+    >>> query.obsm["X_vcc"].shape
+    (200, 2)
+    """
+    check_adata(adata, copy=copy)
+    results.check_key(adata, key_added, "confidence", "novelty")
+    limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
+    for name, limit in limits.items():
+        check_share(name, 0 if limit is None else limit)
+    start = info("mapping onto the reference")
+    model, about = read_reference(reference)
+    H, novelty = place_query(adata, model, about)
+    target = adata.copy() if copy else adata
+    write_query(target, H, novelty, model, about, key=key_added, limits=limits)
+    info(f"    finished: labels in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
+    return target if copy else None

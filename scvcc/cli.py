@@ -1,0 +1,195 @@
+"""`scvcc`: the command line, for pipelines; all of it is done by `scvcc.tl` and `scvcc.pl`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import scvcc
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+SUFFIXES = (".h5ad", ".zarr")
+# names as in `tl`; what is left out has the default there
+FIT: dict[str, dict[str, Any]] = {
+    "n-clusters": {"type": int, "help": "number of clusters; estimated if left out"},
+    "batch-key": {"nargs": "+", "help": "obs column that names the batch of each cell; several are combined"},
+    "use-rep": {"help": "'X' or a key of obsm, such as X_pca; else that of the stored graph, or a PCA"},
+    "layer": {"help": "layer to take instead of X"},
+    "n-pcs": {"type": int, "help": "leading columns of the representation to use"},
+    "neighbors-key": {"help": "stored graph to use"},
+    "n-neighbors": {"type": int, "help": "size of a neighborhood where a graph is built; 15"},
+    "metric": {"help": "distance where a graph is built; euclidean"},
+    "min-cluster-size": {"type": int, "help": "smallest cluster where their number is estimated; 10"},
+    "max-train-cells": {"type": int, "help": "train on a sketch where there are more cells; 100000"},
+    "n-jobs": {"type": int, "help": "threads; all if left out"},
+    "random-state": {"type": int, "help": "seed; 0"},
+    "device": {"help": "auto, cpu, cuda or mps"},
+    "key-added": {"help": "name of the result; vcc"},
+}
+MAP: dict[str, dict[str, Any]] = {
+    "min-confidence": {"type": float, "help": "cells below it, from 0 to 1, become 'unassigned'"},
+    "max-novelty": {"type": float, "help": "cells above it, from 0 to 1, become 'unassigned'"},
+    "key-added": {"help": "name of the result; vcc"},
+}
+EPILOG = """\
+Files end in .h5ad or .zarr. What is in --out is the input with the result added: obs/vcc, obs/vcc_confidence,
+obsm/X_vcc, uns/vcc. A file that exists is kept, and nothing is computed, unless --force is given; each file appears
+complete or not at all. Messages go to stderr. Exit codes: 0 done, 1 the data or the files cannot be used (the reason is
+on stderr), 2 the command line was not understood, 130 interrupted.
+
+  scvcc fit  cells.h5ad --n-clusters 12 --batch-key sample --out cells_vcc.h5ad --model model.safetensors --plot map.png
+  scvcc map  new.h5ad --model model.safetensors --max-novelty 0.99 --out new_vcc.h5ad --json > new.json
+  scvcc plot new_vcc.h5ad --color vcc CD79A --out new.pdf
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        start = time.monotonic()
+        _check_files(options)
+        summary = options.run(options)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, TypeError, OSError) as error:
+        sys.stderr.write(f"scvcc {options.command}: {error}\n")
+        return 1
+    if options.json:
+        files = {
+            name: str(path) for name in ("input", "out", "model", "plot") if (path := getattr(options, name, None))
+        }
+        head = {"command": options.command, "version": scvcc.__version__, **files}
+        sys.stdout.write(json.dumps({**head, **summary, "seconds": round(time.monotonic() - start, 3)}) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    about: dict[str, Any] = {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser("scvcc", description="Very Compact Clusters: labels and a map of cells.", **about)
+    parser.add_argument("--version", action="version", version=scvcc.__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{fit,map,plot}")
+
+    fit = commands.add_parser("fit", help="cluster cells (scvcc.tl.vcc)", **about)
+    fit.add_argument("--model", type=Path, help="file for the model, with which `scvcc map` labels other cells")
+    new = commands.add_parser("map", help="label new cells with a model (scvcc.tl.map_query)", **about)
+    new.add_argument("--model", type=Path, required=True, help="file that `scvcc fit --model` wrote")
+    plot = commands.add_parser("plot", help="draw the map (scvcc.pl.vcc)", **about)
+    plot.add_argument("--color", nargs="+", help="obs columns or names of variables; the labels if left out")
+    plot.add_argument("--key", default="vcc", help="name of the result; vcc")
+
+    for command, run, table in ((fit, _fit, FIT), (new, _map, MAP), (plot, _plot, {})):
+        command.set_defaults(run=run)
+        command.add_argument("input", type=Path, help="cells, .h5ad or .zarr")
+        what = "picture: .png, .pdf or .svg" if command is plot else "the cells with the result, .h5ad or .zarr"
+        command.add_argument("--out", type=Path, required=True, help=what)
+        if command is not plot:
+            command.add_argument("--plot", type=Path, help="picture of the map: .png, .pdf or .svg")
+        for name, settings in table.items():
+            command.add_argument(f"--{name}", **settings)
+        command.add_argument("--force", action="store_true", help="replace files that exist")
+        command.add_argument("--json", action="store_true", help="a summary on stdout")
+        command.add_argument("--quiet", action="store_true", help="no messages but warnings and errors")
+    return parser
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Refuse what cannot be read or written, before anything is computed."""
+    model, plot = getattr(options, "model", None), getattr(options, "plot", None)
+    read = [options.input, *([model] if options.command == "map" else [])]
+    written = [options.out, *(path for path in (model, plot) if path is not None and path not in read)]
+    for path in read:
+        if not path.exists():
+            raise ValueError(f"{path} does not exist.")
+    for path in (options.input, *([] if options.command == "plot" else [options.out])):
+        if path.suffix not in SUFFIXES:
+            raise ValueError(f"{path} must end in .h5ad or .zarr.")
+    if len({path.resolve() for path in (*read, *written)}) < len(read) + len(written):
+        raise ValueError("Each file that is read or written needs a name of its own.")
+    for path in written:
+        if not path.parent.is_dir():
+            raise ValueError(f"{path.parent} is not a directory.")
+        if path.exists() and not options.force:
+            raise ValueError(f"{path} exists: name another file, or replace it with --force.")
+
+
+def _fit(options: argparse.Namespace) -> dict[str, Any]:
+    adata = _read(options)
+    scvcc.tl.vcc(adata, **_chosen(options, FIT), progress=not options.quiet, save_to=options.model)
+    return _written(adata, options)
+
+
+def _map(options: argparse.Namespace) -> dict[str, Any]:
+    adata = _read(options)
+    scvcc.tl.map_query(adata, options.model, **_chosen(options, MAP))
+    return _written(adata, options)
+
+
+def _plot(options: argparse.Namespace) -> dict[str, Any]:
+    adata = _read(options)
+    _draw(adata, options.out, key=options.key, color=options.color)
+    return {"n_cells": adata.n_obs}
+
+
+def _chosen(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any]:
+    """What was given, by the names that `tl` knows."""
+    given = {name: getattr(options, name) for name in (option.replace("-", "_") for option in table)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _read(options: argparse.Namespace) -> AnnData:
+    import anndata  # here, as `scvcc --help` should be quick
+    import scanpy
+
+    scanpy.settings.verbosity = 0 if options.quiet else 2
+    return (anndata.read_h5ad if options.input.suffix == ".h5ad" else anndata.read_zarr)(options.input)
+
+
+def _written(adata: AnnData, options: argparse.Namespace) -> dict[str, Any]:
+    """Draw and write what was asked for; returns what there is to say of it."""
+    key = options.key_added or "vcc"
+    if options.plot is not None:
+        _draw(adata, options.plot, key=key)
+    with _complete(options.out) as part:
+        (adata.write_h5ad if options.out.suffix == ".h5ad" else adata.write_zarr)(part)
+    sizes = {str(name): int(size) for name, size in adata.obs[key].value_counts(sort=False).items()}
+    confidence = round(float(adata.obs[f"{key}_confidence"].median()), 4)
+    return {"n_cells": adata.n_obs, "n_clusters": len(sizes), "sizes": sizes, "median_confidence": confidence}
+
+
+def _draw(adata: AnnData, path: Path, **arguments: Any) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    with _complete(path) as part:
+        scvcc.pl.vcc(adata, return_fig=True, **arguments).savefig(part, dpi=200)
+
+
+@contextmanager
+def _complete(path: Path) -> Iterator[Path]:
+    """A name beside `path` for what is being written; it becomes `path` at the end, or nothing stays."""
+    part = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
+    try:
+        yield part
+        if path.suffix == ".zarr" and path.is_dir():  # a directory cannot be replaced in one go
+            shutil.rmtree(path)
+        os.replace(part, path)
+    finally:
+        if part.is_dir():
+            shutil.rmtree(part)
+        part.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -23,7 +23,7 @@ from scvcc._anndata.representation import (
     write_additions,
 )
 from scvcc._anndata.results import check_name, storable
-from scvcc._model.checks import as_seed, check_integer, check_share, warn
+from scvcc._model.checks import as_seed, check_integer, validated, warn
 from scvcc._training.graph import Matrix
 
 __all__ = ["lsa", "neighbors"]
@@ -33,6 +33,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@validated()
 def lsa(
     adata: AnnData,
     n_comps: int = 100,
@@ -106,7 +107,7 @@ def lsa(
     name = name_of(layer)
     X = variables(adata, layer)
     why = f"one below the smaller of {adata.n_obs} documents and {adata.n_vars} terms"
-    check_integer("n_comps", n_comps, low=1, high=min(adata.shape) - 1, why=why)
+    check_integer("n_comps", n_comps, (1, min(adata.shape) - 1), why)
     finite(X, name)
     if not stored_values(X).any():
         raise ValueError(f"{name} has no value other than 0: there is nothing to decompose.")
@@ -138,6 +139,7 @@ def lsa(
     return target if copy else None
 
 
+@validated(n_neighbors=2, n_pcs=0, batch_strength=(0, 1))
 def neighbors(
     adata: AnnData,
     batch_key: str | Sequence[str],
@@ -205,8 +207,6 @@ def neighbors(
     check_adata(adata, copy=copy)
     key = "neighbors" if key_added is None else key_added
     check_name(key)
-    check_share("batch_strength", batch_strength)
-    check_integer("n_neighbors", n_neighbors, low=2)
     seed, columns = as_seed(random_state), as_columns(batch_key)
     if columns is None:
         raise ValueError("batch_key must name a column of adata.obs: without batches use sc.pp.neighbors.")

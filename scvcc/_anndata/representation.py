@@ -136,8 +136,6 @@ def _check(adata: AnnData, request: Request) -> None:
         )
     if n_pcs is None:
         return
-    if isinstance(n_pcs, bool) or not isinstance(n_pcs, (int, np.integer)) or n_pcs < 0:
-        raise ValueError(f"n_pcs must be a whole number of components or None, found {n_pcs!r}.")
     if use_rep == "X" and n_pcs:
         raise ValueError(f"n_pcs={n_pcs} does not apply to use_rep='X': leave use_rep out to run PCA first.")
     if use_rep not in (None, "X") and n_pcs == 0:

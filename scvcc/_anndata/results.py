@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # these need torch, which `import scvcc.pp` does not
     from scvcc._model.vcc import VCC
 
 
-def check_name(key_added: Any) -> None:
+def check_name(key_added: str) -> None:
     """Refuse what cannot name a result in a file."""
-    if not isinstance(key_added, str) or not key_added or "/" in key_added:
+    if not key_added or "/" in key_added:
         raise ValueError(f"key_added must be a name without '/', found {key_added!r}.")
 
 

@@ -1,27 +1,101 @@
-"""Checks of arguments: every error names the argument, what was found and what is allowed."""
+"""One way to check an argument: every error names it, what was found and what is allowed."""
 
+import functools
 import inspect
-import numbers
+import math
+import os
+import reprlib
 import warnings
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+Limits = float | tuple[float, float]  # the lowest value, or the lowest and the highest
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-def check_integer(name: str, value: Any, *, low: int, high: int | None = None, why: str = "") -> None:
-    """Refuse what is not a whole number from `low` to `high`; `why` explains the upper limit."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, found {value!r} of type {type(value).__name__}.")
-    if int(value) < low or (high is not None and int(value) > high):
-        limits = f"at least {low}" if high is None else f"from {low} to {high}" + (f" ({why})" if why else "")
-        raise ValueError(f"{name} must be {limits}, found {value}.")
+# what a type in a signature asks for, in words and as types; types that are not listed are left to the function
+KINDS: dict[Any, tuple[str, Any]] = {
+    bool: ("True or False", bool | np.bool_),
+    int: ("an integer", Integral),
+    float: ("a number", Real),
+    str: ("a string", str),
+    NoneType: ("None", NoneType),
+    Mapping: ("a dict", Mapping),
+    Sequence: ("a list", Sequence | np.ndarray),
+    os.PathLike: ("a path", os.PathLike),
+}
 
 
-def check_share(name: str, value: Any) -> None:
-    """Refuse what is not a number from 0 to 1."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    if not (number and 0 <= value <= 1):
-        raise ValueError(f"{name} must be a number from 0 to 1, found {value!r}.")
+def validated(**limits: Limits) -> Callable[[Function], Function]:
+    """Refuse arguments that are not what the signature says, or outside of `limits`, given by name."""
+
+    def decorate(function: Function) -> Function:
+        names, hints = list(inspect.signature(function).parameters), functools.cache(get_type_hints)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            check_arguments({**dict(zip(names, args, strict=False)), **kwargs}, hints(function), limits)
+            return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def check_arguments(given: Mapping[str, Any], hints: Mapping[str, Any], limits: Mapping[str, Limits]) -> None:
+    """Refuse values that are not of the types in `hints`, or outside of `limits`; those of a list each for itself."""
+    for name, value in given.items():
+        hint = hints.get(name, Any)
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if not any(_fits(value, kind) for kind in kinds):
+            *others, last = [word for kind in kinds for word in _words(kind)]
+            allowed = f"{', '.join(others)} or {last}" if others else last
+            wrong_choice = isinstance(value, str) and any(get_origin(kind) is Literal for kind in kinds)
+            raise (ValueError if wrong_choice else TypeError)(f"{name} must be {allowed}, found {_shown(value)}.")
+        if name in limits and value is not None:
+            for number in value if isinstance(value, Iterable) else (value,):
+                check_limits(name, number, limits[name])
+
+
+def check_integer(name: str, value: Any, limits: Limits, why: str = "") -> None:
+    """Refuse what is not a whole number within `limits`; `why` explains the upper one."""
+    check_arguments({name: value}, {name: int}, {})
+    check_limits(name, value, limits, why)
+
+
+def check_limits(name: str, value: Any, limits: Limits, why: str = "") -> None:
+    """Refuse a number outside of `limits`, NaN and infinity."""
+    low, high = limits if isinstance(limits, tuple) else (limits, math.inf)
+    if not low <= value <= high or math.isinf(value):
+        allowed = f"at least {low}" if math.isinf(high) else f"from {low} to {high}"
+        raise ValueError(f"{name} must be {allowed}{f' ({why})' if why else ''}, found {value}.")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    if origin is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if origin is Sequence:
+        fits = isinstance(value, KINDS[Sequence][1]) and not isinstance(value, str)
+        return fits and all(_fits(item, item_kind) for item in value for item_kind in get_args(kind))
+    if origin in (int, float) and isinstance(value, bool | np.timedelta64):  # Python and numpy count them as integers
+        return False
+    return origin not in KINDS or isinstance(value, KINDS[origin][1])
+
+
+def _words(kind: Any) -> list[str]:
+    if get_origin(kind) is Literal:
+        return [repr(choice) for choice in get_args(kind)]
+    word = KINDS[get_origin(kind) or kind][0]
+    items = [f" of {KINDS[item][0].partition(' ')[2]}s" for item in get_args(kind) if item in KINDS]
+    return [f"{word}{items[0]}" if get_origin(kind) is Sequence and items else word]
+
+
+def _shown(value: Any) -> str:
+    return reprlib.repr(value) + ("" if isinstance(value, str | NoneType) else f" of type {type(value).__name__}")
 
 
 def as_seed(random_state: Any) -> int:
@@ -32,7 +106,7 @@ def as_seed(random_state: Any) -> int:
         return int(random_state.integers(2**31))
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
-    check_integer("random_state", random_state, low=0, high=2**32 - 1, why="a numpy seed")
+    check_integer("random_state", random_state, (0, 2**32 - 1), "a numpy seed")
     return int(random_state)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
-import numpy as np
 import torch
 
-from scvcc._model.checks import check_integer, check_share
+from scvcc._model.checks import Limits, check_arguments, check_integer, check_limits
 from scvcc._training.settings import Settings, resolve_weights
 
 if TYPE_CHECKING:
@@ -18,39 +16,34 @@ if TYPE_CHECKING:
 
 def checked_settings(model: VCC, n: int) -> Settings:
     """The settings of training on `n` rows; refuses what cannot work."""
+    positive = "min_cluster_size", "latent_dim", "batch_size", "n_pcs", "hidden"
+    limits: dict[str, Limits] = dict.fromkeys(positive, 1)
+    limits |= {"n_neighbors": 2, "batch_strength": (0, 1), "n_jobs": -1, "learning_rate": 0}
+    limits["epochs"] = 1 if model.objective == "paper" else 0
+    check_arguments(model.get_params(), get_type_hints(type(model)), limits)
     if model.n_clusters is not None:
-        check_integer("n_clusters", model.n_clusters, low=2, high=n, why=f"there are {n} rows")
-    least = {"min_cluster_size": 1, "latent_dim": 1, "n_neighbors": 2, "batch_size": 1}
-    optional = {"n_pcs": 1, "epochs": 1 if model.objective == "paper" else 0}
-    if model.n_jobs != -1:
-        optional["n_jobs"] = 1
-    optional["max_train_cells"] = max(model.n_neighbors, model.n_clusters or 2)
-    for name, low in {**least, **optional}.items():
-        if name in least or getattr(model, name) is not None:
-            check_integer(name, getattr(model, name), low=low)
-    if not isinstance(model.hidden, list | tuple | np.ndarray):
-        raise TypeError(f"hidden must be a sequence of layer sizes, such as (500, 500), found {model.hidden!r}.")
-    for size in model.hidden:
-        check_integer("hidden", size, low=1)
-    if not isinstance(model.learning_rate, numbers.Real) or not 0 < model.learning_rate < float("inf"):
-        raise ValueError(f"learning_rate must be a number above 0, found {model.learning_rate!r}.")
-    check_share("batch_strength", model.batch_strength)
+        check_integer("n_clusters", model.n_clusters, (2, n), f"there are {n} rows")
+    if model.max_train_cells is not None and model.max_train_cells < n:
+        check_limits("max_train_cells", model.max_train_cells, max(model.n_neighbors, model.n_clusters or 2))
+    for name in ("n_jobs", "learning_rate"):
+        if getattr(model, name) == 0:
+            raise ValueError(f"{name} must be another number than 0.")
     chosen = {field.name: getattr(model, field.name) for field in fields(Settings) if field.name != "weights"}
     return Settings(**chosen, weights=resolve_weights(model.objective, model.loss_weights))
 
 
-def resolve_device(device: str) -> torch.device:
+def resolve_device(device: str | torch.device) -> torch.device:
     """The torch device that `device` asks for; "auto" is CUDA where there is one, else the CPU."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device={device!r} is not a torch device: use 'auto', 'cpu', 'cuda' or 'mps'.") from error
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(resolved.type, True):
-        kind = "CUDA" if resolved.type == "cuda" else "Apple"
-        raise ValueError(f"device={device!r}, but torch finds no {kind} GPU: use device='auto' or 'cpu'.")
-    if resolved.type == "meta":
-        raise ValueError("device='meta' holds no data: use 'auto', 'cpu', 'cuda' or 'mps'.")
+        torch.ones(1, device=resolved).cpu()
+        if resolved.type == "cpu" and resolved.index:
+            raise RuntimeError("there is one CPU")
+    except (AssertionError, ImportError, RuntimeError, TypeError) as error:  # what torch raises, by the kind of device
+        raise ValueError(
+            f"device={device!r} cannot be used: torch finds no such device here. Use 'auto', 'cpu', or the name of a GPU "
+            "that it finds, such as 'cuda' or 'mps'."
+        ) from error
     return resolved

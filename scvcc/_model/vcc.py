@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from scvcc._clusters import assignment
 from scvcc._clusters.assignment import by_size, calibrate_sharpness, drop_small_clusters, nearest_center
 from scvcc._clusters.novelty import Sample, novelty, projection, take_sample
-from scvcc._model.checks import as_seed, warn
+from scvcc._model.checks import as_seed, validated, warn
 from scvcc._model.files import load_model, save_model
 from scvcc._model.neighbors import Batches, search
 from scvcc._model.parameters import checked_settings, resolve_device
@@ -130,7 +131,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     batch_size: int = 256
     learning_rate: float = 2e-3
     keep_stages: bool = False
-    device: str = "auto"
+    device: str | torch.device = "auto"
     max_train_cells: int | None = 100_000
     batch_strength: float = 1.0
     n_jobs: int | None = None
@@ -342,6 +343,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         return _over_rows(self, X, lambda block: _placed(self, block)[:, -1])
 
+    @validated()
     def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
         """Write the model to a single safetensors file, completely or not at all, without graph, history and stages.
 
@@ -368,7 +370,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         save_model(self, path, extra)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
+    @validated()
+    def load(cls, path: str | os.PathLike[str], device: str | torch.device = "auto") -> Self:
         """Read a model written by `save`. No code in the file is run.
 
         Parameters

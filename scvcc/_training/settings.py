@@ -45,14 +45,13 @@ def beta(epoch: float, gamma: float = 0.01) -> float:
 
 def resolve_weights(objective: str, given: Mapping[str, float] | None) -> dict[str, float]:
     """Loss weights of an objective with the user's own put over them."""
-    if objective not in LOSS_WEIGHTS:
-        raise ValueError(f"objective must be one of {sorted(LOSS_WEIGHTS)}, found {objective!r}.")
-    weights, given = LOSS_WEIGHTS[objective], {} if given is None else given
-    if not isinstance(given, Mapping):
-        raise TypeError(f"loss_weights must be a dict of weights by loss, found {type(given).__name__}.")
-    for name, value in given.items():
+    weights = dict(LOSS_WEIGHTS[objective])
+    for name, value in (given or {}).items():
         if name not in weights:
             raise ValueError(f"loss_weights has no loss {name!r}: choose from {sorted(weights)}.")
         if not isinstance(value, numbers.Real) or not np.isfinite(value) or value < 0:
             raise ValueError(f"loss_weights[{name!r}] must be a number >= 0, found {value!r}.")
-    return {**weights, **{name: float(value) for name, value in given.items()}}
+        weights[name] = float(value)
+    if not any(weights.values()):
+        raise ValueError("loss_weights are all 0: nothing is left to train on. Give one of them a weight.")
+    return weights

@@ -1,7 +1,6 @@
 """What all plots share: panels, cells on a map, legends, and what is handed back."""
 
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,14 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from scvcc.pl._columns import GREYS, UNASSIGNED, Column
-from scvcc.pl._inputs import check_number
 
 Plot = Any  # Figure | Axes | list[Axes] | None, by `return_fig` and `show`
 
 
 def panels(n: int, size: tuple[float, float], *, ncols: int = 1, ax: Axes | None = None, **layout: Any) -> list[Axes]:
     """Open a figure with `n` panels of a size in inches, or take the caller's axes."""
-    check_number("ncols", ncols, 1, Integral)
     if ax is not None and (n != 1 or not isinstance(ax, Axes)):
         raise ValueError(f"ax must be one Axes for one panel: there are {n} panels to draw, and ax is {ax!r:.60}.")
     if ax is not None:

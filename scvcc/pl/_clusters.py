@@ -1,6 +1,5 @@
 """Clusters: how many, how stable, what they are made of, and how they match known groups."""
 
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -10,12 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from scvcc import metrics
+from scvcc._model.checks import validated
 from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, name_axes, panels, settle
 from scvcc.pl._columns import PALETTE, UNASSIGNED, Palette, as_categories, read_column, store_colors
-from scvcc.pl._inputs import check_choice, check_number, read, read_map
+from scvcc.pl._inputs import read, read_map
 from scvcc.pl._names import write_names
 
 
+@validated(runners_up=0)
 def n_clusters(
     adata: AnnData, *, key: str = "vcc", runners_up: int = 3, show: bool | None = None, return_fig: bool = False
 ) -> Plot:
@@ -49,7 +50,6 @@ def n_clusters(
     >>> table = scvcc.tl.suggest_n_clusters(adata, k_range=(2, 12), progress=False)
     >>> fig = scvcc.pl.n_clusters(adata, return_fig=True)
     """
-    check_number("runners_up", runners_up, 0, Integral)
     advice = f"run scvcc.tl.suggest_n_clusters(adata, key_added={key!r}) first"
     record = read(adata, "uns", f"{key}_n_clusters", advice)
     table, suggested = record["table"], int(record["suggested"])
@@ -87,6 +87,7 @@ def _mark_counts(axis: Axes, eligible: pd.DataFrame, suggested: int, runners_up:
     axis.legend(loc="best", frameon=False)
 
 
+@validated(size=0)
 def stability(
     adata: AnnData,
     *,
@@ -130,7 +131,6 @@ def stability(
     >>> scvcc.tl.stability(adata, n_runs=3, progress=False)
     >>> fig = scvcc.pl.stability(adata, return_fig=True)
     """
-    check_number("size", size or 0, 0)
     name, advice = f"{key}_stability", f"run scvcc.tl.stability(adata, key={key!r}) first"
     record, _ = read(adata, "uns", name, advice), read(adata, "obs", name, advice)
     H, column = read_map(adata, key, dimensions), read_column(adata, key)
@@ -169,6 +169,7 @@ def _with_sizes(sizes: pd.Series) -> list[str]:
     return [f"{name}  ({n:,})" for name, n in sizes.items()]
 
 
+@validated()
 def confusion(
     adata: AnnData,
     groupby: str,
@@ -215,7 +216,6 @@ def confusion(
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
     >>> fig = scvcc.pl.confusion(adata, "bulk_labels", return_fig=True)
     """
-    check_choice("normalize", normalize, "groups", "clusters", None)
     known, found, note = _pairs(adata, "groupby", groupby, key)
     table = pd.crosstab(known, found)
     counts = table.to_numpy()
@@ -260,6 +260,7 @@ def _write_cells(axis: Axes, shown: np.ndarray, *, percent: bool) -> None:
             axis.text(j, i, text, ha="center", va="center", fontsize="small", color=tint)
 
 
+@validated()
 def composition(
     adata: AnnData,
     by: str,

@@ -1,24 +1,11 @@
 """What a plot is asked for, checked, and what `adata` holds for it."""
 
 from collections.abc import Iterable
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from anndata import AnnData
-
-
-def check_choice(argument: str, value: Any, *choices: str | None) -> None:
-    """Refuse a value that is not among the choices."""
-    if value not in choices:
-        raise ValueError(f"{argument} must be one of {', '.join(map(repr, choices))}, found {value!r}.")
-
-
-def check_number(argument: str, value: Any, least: int, kind: Any = Real) -> None:
-    """Refuse what is no number, no integer where one is needed, or too small."""
-    if not isinstance(value, kind) or not value >= least:  # NaN is not
-        word = "an integer" if kind is Integral else "a number"
-        raise ValueError(f"{argument} must be {word} of at least {least}, found {value!r}.")
 
 
 def read(adata: AnnData, slot: str, name: str, advice: str = "") -> Any:

@@ -7,14 +7,16 @@ import numpy as np
 from anndata import AnnData
 from matplotlib.axes import Axes
 
+from scvcc._model.checks import validated
 from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, name_axes, panels, settle, with_greys
 from scvcc.pl._columns import Column, Palette, read_column, store_colors
-from scvcc.pl._inputs import check_choice, check_number, read, read_map
+from scvcc.pl._inputs import read, read_map
 from scvcc.pl._names import write_names
 
 LegendLoc = Literal["on data", "beside", "right margin", "none"]
 
 
+@validated(size=0, ncols=1)
 def vcc(
     adata: AnnData,
     color: str | Sequence[str] | None = None,
@@ -93,9 +95,6 @@ def vcc(
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
     >>> fig = scvcc.pl.vcc(adata, ["vcc", "CD79A"], return_fig=True)
     """
-    check_choice("legend_loc", legend_loc, "on data", "beside", "right margin", "none")
-    check_choice("confidence", confidence, "alpha", "color", None)
-    check_number("size", size or 0, 0)
     H = read_map(adata, key, dimensions)
     default = f"{key}_confidence" if confidence == "color" else key
     names = [color or default] if color is None or isinstance(color, str) else list(color)

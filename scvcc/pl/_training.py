@@ -11,12 +11,14 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import norm as sparse_norm
 
 from scvcc._anndata.representation import Source, matrix_at
+from scvcc._model.checks import validated
 from scvcc._training.graph import Matrix
 from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, panels, with_greys
 from scvcc.pl._columns import PALETTE, read_column
-from scvcc.pl._inputs import check_number, read, read_map
+from scvcc.pl._inputs import read, read_map
 
 
+@validated(size=0, ncols=1)
 def stages(
     adata: AnnData,
     *,
@@ -63,7 +65,6 @@ def stages(
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), keep_stages=True, progress=False)
     >>> fig = scvcc.pl.stages(adata, return_fig=True)
     """
-    check_number("size", size or 0, 0)
     kept = [str(name) for name in _record(adata, key).get("stages", [])]
     if not kept:
         raise ValueError(f"The run {key!r} kept no stages: run scvcc.tl.vcc with keep_stages=True.")
@@ -77,6 +78,7 @@ def stages(
     return finish(axes, show, return_fig)
 
 
+@validated()
 def history(adata: AnnData, *, key: str = "vcc", show: bool | None = None, return_fig: bool = False) -> Plot:
     """Plot the losses, the weight β of the clustering loss, and the share of labels that change during training.
 
@@ -142,6 +144,7 @@ def _draw_line(axis: Axes, x: np.ndarray, y: np.ndarray, stage: np.ndarray, **st
             axis.plot(x[here], np.asarray(y)[here], marker="." if here.sum() < 30 else "", **style)
 
 
+@validated(random_state=0)
 def similarity(
     adata: AnnData,
     *,

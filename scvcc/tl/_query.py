@@ -10,10 +10,11 @@ from scvcc._anndata import results
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import info
 from scvcc._anndata.query import place_query, read_reference, write_query
-from scvcc._model.checks import check_share
+from scvcc._model.checks import validated
 from scvcc._model.vcc import VCC
 
 
+@validated(min_confidence=(0, 1), max_novelty=(0, 1))
 def map_query(
     adata: AnnData,
     reference: str | os.PathLike[str] | VCC,
@@ -81,13 +82,18 @@ def map_query(
     """
     check_adata(adata, copy=copy)
     results.check_key(adata, key_added, "confidence", "novelty")
-    limits = {"min_confidence": min_confidence, "max_novelty": max_novelty}
-    for name, limit in limits.items():
-        check_share(name, 0 if limit is None else limit)
     start = info("mapping onto the reference")
     model, about = read_reference(reference)
     H, novelty = place_query(adata, model, about)
     target = adata.copy() if copy else adata
-    write_query(target, H, novelty, model, about, key=key_added, limits=limits)
+    write_query(
+        target,
+        H,
+        novelty,
+        model,
+        about,
+        key=key_added,
+        limits={"min_confidence": min_confidence, "max_novelty": max_novelty},
+    )
     info(f"    finished: labels in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
     return target if copy else None

@@ -13,13 +13,14 @@ from numpy.random import Generator, RandomState
 from scvcc._anndata import results
 from scvcc._anndata.inputs import Part, estimator, find_inputs
 from scvcc._anndata.matrices import check_adata
-from scvcc._model.checks import as_seed, check_integer, check_share
+from scvcc._model.checks import as_seed, validated
 from scvcc._model.parameters import checked_settings
 from scvcc._model.vcc import VCC
 from scvcc._training.explore import recurrence
 from scvcc._training.graph import given_graph
 
 
+@validated(n_runs=1, share=(0, 1))
 def stability(
     adata: AnnData,
     n_runs: int = 10,
@@ -75,8 +76,6 @@ def stability(
     (6, 3)
     """
     check_adata(adata, copy=copy)
-    check_integer("n_runs", n_runs, low=1)
-    check_share("share", share)
     run = results.stored_run(adata, key)
     name = f"{key}_stability"
     results.refuse_strangers(adata, key, [f"obs/{name}", f"uns/{name}"])

@@ -10,12 +10,13 @@ from scvcc._anndata import results
 from scvcc._anndata.inputs import chosen_part, estimator, find_inputs
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.representation import Request, write_additions
-from scvcc._model.checks import as_seed, check_integer, warn
+from scvcc._model.checks import as_seed, check_integer, validated, warn
 from scvcc._model.parameters import checked_settings
 from scvcc._training.explore import suggest_counts
 from scvcc._training.graph import given_graph
 
 
+@validated(n_runs=0, n_pcs=0)
 def suggest_n_clusters(
     adata: AnnData,
     *,
@@ -114,7 +115,6 @@ def suggest_n_clusters(
     check_adata(adata)
     results.check_key(adata, key_added)
     limits = _checked_range(k_range, adata.n_obs)
-    check_integer("n_runs", n_runs, low=0)
     name = f"{key_added}_n_clusters"
     if name in adata.uns and "suggested" not in adata.uns[name]:
         raise ValueError(f"key_added={key_added!r} would overwrite adata.uns[{name!r}], which scvcc did not write.")
@@ -146,8 +146,8 @@ def _checked_range(k_range: tuple[int, int], n_cells: int) -> tuple[int, int]:
     if isinstance(k_range, str) or not hasattr(k_range, "__len__") or len(k_range) != 2:
         raise ValueError(f"k_range must be the lowest and the highest number of clusters, found {k_range!r}.")
     low, high = k_range
-    check_integer("k_range[0]", low, low=2)
-    check_integer("k_range[1]", high, low=int(low))
+    check_integer("k_range[0]", low, 2)
+    check_integer("k_range[1]", high, int(low))
     if low > n_cells // 2:
         raise ValueError(f"k_range starts at {low} clusters, too many for {n_cells} cells.")
     return int(low), int(high)

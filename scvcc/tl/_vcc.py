@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from anndata import AnnData
 from numpy.random import Generator, RandomState
 
@@ -19,7 +20,7 @@ from scvcc._anndata.messages import hint, info
 from scvcc._anndata.projection import describe
 from scvcc._anndata.query import check_target
 from scvcc._anndata.representation import Request
-from scvcc._model.checks import as_seed, warn
+from scvcc._model.checks import as_seed, validated, warn
 from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.vcc import VCC
 
@@ -36,6 +37,7 @@ def _takes_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_takes_settings
+@validated(n_pcs=0)
 def vcc(
     adata: AnnData,
     n_clusters: int | None = None,
@@ -50,7 +52,7 @@ def vcc(
     batch_key: str | Sequence[str] | None = None,
     restrict_to: tuple[str, Sequence[str]] | None = None,
     key_added: str | None = None,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     random_state: int | Generator | RandomState | None = 0,
     save_to: str | os.PathLike[str] | None = None,
     copy: bool = False,

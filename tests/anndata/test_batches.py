@@ -126,7 +126,7 @@ def test_the_graph_alone_is_one_for_scanpy(shifted):
     [
         ({}, {"batch_key": "donor"}, "batch_key='donor' is not a column of adata.obs, which has 'type', 'sample'"),
         ({"sample": None}, {"batch_key": "sample"}, "batch_key='sample' has 1 missing values"),
-        ({}, {"batch_key": "sample", "batch_strength": 2}, "batch_strength must be a number from 0 to 1, found 2"),
+        ({}, {"batch_key": "sample", "batch_strength": 2}, "batch_strength must be from 0 to 1, found 2"),
     ],
 )
 def test_bad_batches_are_named(shifted, quick, untouched, change, arguments, message):

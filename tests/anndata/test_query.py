@@ -392,7 +392,7 @@ def test_references_of_the_wrong_kind(reference, query, file, tmp_path):
 @pytest.mark.parametrize("value", [-0.1, 1.1, "high", True, np.nan])
 def test_min_confidence_is_checked(query, file, value):
     for name in ("min_confidence", "max_novelty"):
-        with pytest.raises(ValueError, match=f"{name} must be a number from 0 to 1"):
+        with pytest.raises(ValueError, match=f"{name} must be from 0 to 1"):
             scvcc.tl.map_query(query, file, **{name: value})
 
 

@@ -264,7 +264,7 @@ def test_as_many_clusters_as_rows():
 BAD_PARAMETERS = [
     ({"n_clusters": 1}, ValueError, "n_clusters must be from 2 to 300.*found 1"),
     ({"n_clusters": 301}, ValueError, "n_clusters must be from 2 to 300.*found 301"),
-    ({"n_clusters": 2.5}, TypeError, "n_clusters must be an integer, found 2.5"),
+    ({"n_clusters": 2.5}, TypeError, "n_clusters must be an integer or None, found 2.5"),
     ({"n_neighbors": 301}, ValueError, "n_neighbors=301 needs at least 301 rows"),
     ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 2"),
     ({"latent_dim": 0}, ValueError, "latent_dim"),
@@ -276,15 +276,20 @@ BAD_PARAMETERS = [
     ({"learning_rate": 0}, ValueError, "learning_rate"),
     ({"objective": "best"}, ValueError, "objective.*'best'"),
     ({"loss_weights": {"magic": 1}}, ValueError, "loss_weights.*'magic'"),
-    ({"device": "quantum"}, ValueError, "device='quantum'"),
+    ({"device": "quantum"}, ValueError, "device=.quantum. cannot be used"),
     ({"n_jobs": -2}, ValueError, "n_jobs"),
     ({"n_jobs": 0}, ValueError, "n_jobs"),
     ({"hidden": 64}, TypeError, "hidden.*64"),
-    ({"learning_rate": "a"}, ValueError, "learning_rate.*'a'"),
+    ({"learning_rate": "a"}, TypeError, "learning_rate.*'a'"),
     ({"loss_weights": {"boundary": "a"}}, ValueError, r"loss_weights\['boundary'\].*'a'"),
     ({"loss_weights": [1, 2]}, TypeError, "loss_weights.*list"),
     ({"device": None}, ValueError, "device=None"),
-    ({"device": "meta"}, ValueError, "device='meta'"),
+    *[({"device": name}, ValueError, f"device={name!r} cannot be used") for name in ("meta", "cpu:7", "xpu", "hpu")],
+    ({"loss_weights": dict.fromkeys(("boundary", "contraction", "expansion", "clustering"), 0)}, ValueError, "all 0"),
+    ({"learning_rate": float("inf")}, ValueError, "learning_rate"),
+    ({"n_clusters": np.timedelta64(3)}, TypeError, "n_clusters must be an integer or None, found .*timedelta64"),
+    ({"metric": ["euclidean"]}, TypeError, "metric must be a string, found"),
+    ({"keep_stages": 1}, TypeError, "keep_stages must be True or False, found 1 of type int"),
     ({"random_state": -1}, ValueError, "random_state"),
     ({"max_train_cells": 14}, ValueError, "max_train_cells must be at least 15"),  # n_neighbors=15
     ({"max_train_cells": 20, "n_clusters": 30}, ValueError, "max_train_cells must be at least 30"),
@@ -318,7 +323,7 @@ def test_bad_input_is_named(X, error, match):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_missing_gpu_is_said(data):
-    with pytest.raises(ValueError, match="no CUDA GPU"):
+    with pytest.raises(ValueError, match="device=.cuda. cannot be used: torch finds no such device"):
         VCC(3, device="cuda").fit(data[0])
 
 

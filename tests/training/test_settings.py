@@ -11,8 +11,6 @@ def test_weights_by_name():
         resolve_weights("compact", {"expand": 1})
     with pytest.raises(ValueError, match=r"loss_weights\['boundary'\].*-1"):
         resolve_weights("compact", {"boundary": -1})
-    with pytest.raises(ValueError, match="objective.*'papers'"):
-        resolve_weights("papers", None)
 
 
 def test_given_weights_do_not_change_the_defaults():

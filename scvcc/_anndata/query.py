@@ -15,6 +15,7 @@ from scvcc._anndata.projection import project
 from scvcc._anndata.results import write_fields
 from scvcc._clusters.assignment import nearest_center
 from scvcc._model.checks import warn
+from scvcc._model.files import writable
 from scvcc._model.vcc import VCC, place, probabilities
 from scvcc._training.encoder import BLOCK
 from scvcc._training.graph import Matrix
@@ -27,6 +28,7 @@ def check_target(adata: AnnData, save_to: str | os.PathLike[str]) -> None:
     path = Path(save_to)
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(f"save_to={str(path)!r} must name a file in a directory that exists.")
+    writable(path)
     if not adata.var_names.is_unique:
         raise ValueError("save_to needs unique names of variables: run adata.var_names_make_unique() first.")
 

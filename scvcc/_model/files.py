@@ -1,26 +1,26 @@
 """Model files: safetensors with a JSON header and a SHA-256 over all of it. Nothing in a file is ever run.
 
-A reader trusts nothing: sizes are checked before memory is taken, names, types and shapes before arrays are used. The
-checksum finds damage; it is no signature, so a file made to mislead is bounded in what it can cost, not in what it
-predicts.
+A reader trusts nothing: names, types, sizes and shapes are checked on the header, before an array is read. The checksum
+finds damage; it is no signature, so a file made to mislead is bounded in what it can cost, not in what it predicts.
 """
 
 import hashlib
+import io
 import json
 import math
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
 from scvcc import __version__
@@ -28,23 +28,31 @@ from scvcc._clusters.novelty import Sample
 from scvcc._training.encoder import Encoder
 
 FORMAT = 1  # raised when an older reader would go wrong
-HEADER_LIMIT, FILE_LIMIT = 1 << 20, 1 << 33  # bytes; names of features are kept as a tensor
+HEADER_LIMIT, FILE_LIMIT = (
+    1 << 20,
+    1 << 32,
+)  # bytes; 100 million cells take 2 GB, names of features are kept as a tensor
 OF_THE_MACHINE = ("device", "n_jobs", "progress")  # parameters that say nothing about the model
 DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64", "U8": "uint8"}
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError)  # what reading may raise
 
-Arrays = dict[str, np.ndarray]
+Arrays: TypeAlias = dict[str, np.ndarray]
+Shapes: TypeAlias = dict[str, tuple[tuple[int, ...], str]]  # shape and dtype by name
 
 
 def save_model(model: Any, path: str | os.PathLike[str], extra: Mapping[str, Any] | None) -> None:
     """Write a fitted model, and what `extra` holds: arrays of numbers or strings, or anything JSON can say.
 
-    Without `extra`, what the model was loaded with.
+    Without `extra`, what the model was loaded with. The file is read back before it takes its place.
     """
+    target = writable(path)
     encoder = {f"encoder.{name}": value.detach().cpu().numpy() for name, value in model.encoder_.state_dict().items()}
     fitted = {"centers": model.cluster_centers_, "embedding": model.embedding_}
     fitted["labels"] = model.labels_.astype(np.int64)
     fitted |= {f"sample.{part}": array for part, array in vars(model.sample_).items()}
-    extra = dict(getattr(model, "extra_", {}) if extra is None else extra)
+    extra = getattr(model, "extra_", {}) if extra is None else extra
+    if not isinstance(extra, Mapping):
+        raise TypeError(f"extra must be a dict of names and values, found {type(extra).__name__}.")
     arrays = {f"extra.{name}": value for name, value in extra.items() if isinstance(value, np.ndarray)}
     if hasattr(model, "feature_names_in_"):
         arrays["feature_names"] = model.feature_names_in_
@@ -60,17 +68,47 @@ def save_model(model: Any, path: str | os.PathLike[str], extra: Mapping[str, Any
         "device": model.device_,
         "extra": {name: value for name, value in extra.items() if not isinstance(value, np.ndarray)},
     }
-    write_atomically(Path(os.path.realpath(path)), _format({**encoder, **fitted, **arrays}, meta))
+    raw = _format({**encoder, **fitted, **arrays}, meta)
+    try:
+        _restored(type(model), *_parse(io.BytesIO(raw), len(raw)), torch.device("cpu"))
+    except MALFORMED as error:
+        raise ValueError(f"The model or extra cannot be kept in a file: {_reason(error)}") from error
+    write_atomically(target, raw)
 
 
 def load_model(cls: Any, path: str | os.PathLike[str], device: torch.device) -> Any:
     """Read a model; ValueError if the file is not, in every detail, what `save_model` writes."""
-    try:
-        arrays, meta = _parse(_read(path))
-        return _restored(cls, arrays, meta, device)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, SafetensorError) as error:
-        reason = str(error) if isinstance(error, ValueError) else f"its content is malformed ({error!r:.200})"
-        raise ValueError(f"{os.fspath(path)!r} cannot be loaded: {reason}") from error
+    _check_path(path)
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{os.fspath(path)!r} cannot be loaded: it is not a file.")
+    with open(path, "rb") as file:
+        try:
+            return _restored(cls, *_parse(file, os.fstat(file.fileno()).st_size), device)
+        except MALFORMED as error:
+            raise ValueError(f"{os.fspath(path)!r} cannot be loaded: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, ValueError) else f"its content is malformed ({error!r:.200})"
+
+
+def _check_path(path: Any) -> None:
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path) or not str(path):
+        raise TypeError(f"path must name a file, found {path!r:.200} of type {type(path).__name__}.")
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """The file that `path` leads to, perhaps a new one; refuses what is no file, or is not to be written."""
+    _check_path(path)
+    target = Path(os.path.realpath(path))
+    for place in (path, target):  # a link to a pipe has no real path
+        with suppress(FileNotFoundError):
+            mode = os.stat(place).st_mode
+            if not stat.S_ISREG(mode):
+                raise ValueError(f"{os.fspath(path)!r} exists and is not a file: choose another name.")
+            if not mode & 0o222 or not os.access(place, os.W_OK):  # for root, access is always granted
+                raise PermissionError(f"{os.fspath(path)!r} is read-only: choose another name, or make it writable.")
+    return target
 
 
 # --------------------------------------------------------------------------------------------------- the model
@@ -78,7 +116,7 @@ def load_model(cls: Any, path: str | os.PathLike[str], device: torch.device) -> 
 
 def _restored(cls: Any, arrays: Arrays, meta: dict[str, Any], device: torch.device) -> Any:
     layers, sharpness = meta["layers"], meta["sharpness"]
-    _check_arrays(arrays, layers)
+    _check_values(arrays, layers)
     if not isinstance(sharpness, float) or not 0 < sharpness < math.inf:
         raise ValueError(f"the sharpness must be a positive number, found {sharpness!r:.50}.")
     model = cls(**_params(cls, meta["params"]))
@@ -103,15 +141,16 @@ def _params(cls: Any, params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "hidden": tuple(params["hidden"])}
 
 
-def _check_arrays(arrays: Arrays, layers: Any) -> None:
-    """Compare names, types and shapes with what the sizes of the layers ask for, and look at the values."""
+def _check_shapes(found: Shapes, layers: Any) -> None:
+    """Compare names, types and shapes with what the sizes of the layers ask for."""
     if not isinstance(layers, list) or len(layers) < 2 or not all(type(size) is int and size > 0 for size in layers):
         raise ValueError(f"the sizes of the layers must be positive whole numbers, found {layers!r:.200}.")
-    n, K, (m, dim) = len(arrays["embedding"]), len(arrays["centers"]), arrays["sample.rows"].shape
-    expected: dict[str, tuple[tuple[int, ...], str]] = {
+    found = {name: kind for name, kind in found.items() if not name.removeprefix("text.").startswith("extra.")}
+    (n, *_), (K, *_), (m, dim) = (found[name][0] for name in ("embedding", "centers", "sample.rows"))
+    expected: Shapes = {
         "encoder.center": ((layers[0],), "float32"),
         "encoder.scale": ((), "float32"),
-        "centers": ((K, layers[-1]), arrays["centers"].dtype.name),
+        "centers": ((K, layers[-1]), "float64" if found["centers"][1] == "float64" else "float32"),
         "embedding": ((n, layers[-1]), "float32"),
         "labels": ((n,), "int64"),
         "sample.rows": ((m, dim), "float32"),
@@ -122,21 +161,27 @@ def _check_arrays(arrays: Arrays, layers: Any) -> None:
     for name, fan_in, fan_out in zip(names, layers, layers[1:], strict=False):
         expected[f"encoder.{name}.weight"] = (fan_out, fan_in), "float32"
         expected[f"encoder.{name}.bias"] = (fan_out,), "float32"
-    if "feature_names" in arrays:
-        expected["feature_names"] = (layers[0],), "object"
-    found = {name: (a.shape, a.dtype.name) for name, a in arrays.items() if not name.startswith("extra.")}
+    if (text := "text.feature_names") in found:
+        expected[text] = (math.prod(found[text][0]),), "uint8"
     if found != expected:
         wrong = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         raise ValueError(f"arrays are missing, unknown, or of another type or shape: {', '.join(wrong)[:200]}.")
-    if not all(np.isfinite(a).all() for a in arrays.values() if a.dtype.kind == "f"):
-        raise ValueError("it holds NaN or infinite values.")
-    labels = arrays["labels"]
-    if arrays["centers"].dtype.kind != "f" or not K or not n or labels.min() < 0 or labels.max() >= K:
+
+
+def _check_values(arrays: Arrays, layers: list[int]) -> None:
+    """Look at what the arrays hold."""
+    wrong = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)[:200]} holds NaN or infinite values.")
+    labels, n, K = arrays["labels"], len(arrays["labels"]), len(arrays["centers"])
+    if not K or not n or labels.min() < 0 or labels.max() >= K:
         raise ValueError(f"the labels of {n} rows do not fit {K} centers.")
     if not arrays["encoder.scale"] > 0:
         raise ValueError("the scale of the encoder is not positive.")
+    if "feature_names" in arrays and len(arrays["feature_names"]) != layers[0]:
+        raise ValueError(f"it does not name {layers[0]} features.")
     distances = arrays["sample.distances"]
-    if m < 2 or not dim or distances[0] < 0 or (np.diff(distances) < 0).any():
+    if min(arrays["sample.rows"].shape) < 1 or len(distances) < 2 or distances[0] < 0 or (np.diff(distances) < 0).any():
         raise ValueError("its sample of training rows has too few of them, or distances out of order.")
 
 
@@ -151,7 +196,10 @@ def _format(arrays: Arrays, meta: dict[str, Any]) -> bytes:
         if tensor.dtype.name not in DTYPES.values():
             raise ValueError(f"{name} has dtype {tensor.dtype}: convert it to one of {', '.join(DTYPES.values())}.")
     tensors |= {f"text.{name}": _encoded(name, arrays[name]) for name in text_names}
-    text = json.dumps(meta, allow_nan=False, default=_plain)
+    try:
+        text = json.dumps(meta, allow_nan=False, default=_plain)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"extra must hold finite numbers, strings, lists and arrays: {error}.") from error
     raw = format_tensors(tensors, metadata={"scvcc": text, "sha256": _checksum(tensors, text)})
     if int.from_bytes(raw[:8], "little") > HEADER_LIMIT or len(raw) > FILE_LIMIT:
         raise ValueError("The model is too large to save: the parameters or what extra holds exceed the limits.")
@@ -159,10 +207,10 @@ def _format(arrays: Arrays, meta: dict[str, Any]) -> bytes:
 
 
 def _encoded(name: str, strings: np.ndarray) -> np.ndarray:
-    text = "\0".join(map(str, strings))
+    text = "\0".join(map(str, strings.ravel()))
     if strings.ndim != 1 or not len(strings) or text.count("\0") != len(strings) - 1:
         raise ValueError(f"{name} must be a list of strings without NUL characters.")
-    return np.frombuffer(text.encode(), np.uint8)
+    return np.frombuffer(text.encode(errors="replace"), np.uint8)
 
 
 def _plain(value: Any) -> Any:
@@ -182,24 +230,13 @@ def _checksum(tensors: Arrays, text: str) -> str:
     return digest.hexdigest()
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
-    """The whole file, after a look at its kind, its size and the size of its header."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError("it is not a file.")
-    with open(path, "rb") as file:
-        size, start = os.fstat(file.fileno()).st_size, file.read(8)
-        header = int.from_bytes(start, "little")
-        if not 10 <= size <= FILE_LIMIT or not 2 <= header <= min(size - 8, HEADER_LIMIT):
-            raise ValueError(f"{size} bytes with a header of {header} are no model file, or only a part of one.")
-        return start + file.read(size - 8)
-
-
-def _parse(raw: bytes) -> tuple[Arrays, dict[str, Any]]:
-    header = _json(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-    kinds = {entry["dtype"] for name, entry in header.items() if name != "__metadata__"}
-    if not kinds <= set(DTYPES):
-        raise ValueError(f"it has arrays of an unknown type, {sorted(map(str, kinds - set(DTYPES)))!r:.100}.")
-    stored = header["__metadata__"]
+def _parse(file: BinaryIO, size: int) -> tuple[Arrays, dict[str, Any]]:
+    """Arrays and description; no array is read unless the header is that of a model that fits into the file."""
+    header_size = int.from_bytes(file.read(8), "little")
+    if not 10 <= size <= FILE_LIMIT or not 2 <= header_size <= min(size - 8, HEADER_LIMIT):
+        raise ValueError(f"{size} bytes with a header of {header_size} are no model file, or only a part of one.")
+    header = _json(file.read(header_size))
+    stored = header.pop("__metadata__")
     if set(stored) != {"scvcc", "sha256"}:
         raise ValueError("it is a safetensors file, but not a model saved by scvcc.")
     meta = _json(stored["scvcc"])
@@ -208,10 +245,37 @@ def _parse(raw: bytes) -> tuple[Arrays, dict[str, Any]]:
             f"its format is {meta['format']!r:.50}, and scvcc {__version__} reads format {FORMAT}: "
             "update scvcc if the file comes from a newer version."
         )
-    tensors = parse_tensors(raw)
+    shapes = _shapes(header, size - 8 - header_size)
+    _check_shapes(shapes, meta["layers"])
+    tensors = {name: _next_array(file, *kind) for name, kind in shapes.items()}
     if _checksum(tensors, stored["scvcc"]) != stored["sha256"]:
         raise ValueError("its content does not match its checksum: the file is damaged. Copy or save it again.")
     return {name.removeprefix("text."): _decoded(name, tensor) for name, tensor in tensors.items()}, meta
+
+
+def _shapes(header: dict[str, Any], n_bytes: int) -> Shapes:
+    """Shapes and types in the order of the file, where the arrays lie one after another without a gap."""
+    shapes: Shapes = {}
+    end = 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        if entry["dtype"] not in DTYPES:
+            raise ValueError(f"it has arrays of an unknown type, {entry['dtype']!r:.100}.")
+        shape, dtype = tuple(entry["shape"]), DTYPES[entry["dtype"]]
+        if not all(type(length) is int and length >= 0 for length in shape):
+            raise ValueError(f"{name[:100]} has the shape {shape!r:.100}.")
+        start, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
+        if entry["data_offsets"] != [start, end]:
+            raise ValueError(f"{name[:100]} is not where its shape and the arrays before it say.")
+        shapes[name] = shape, dtype
+    if end != n_bytes:
+        raise ValueError(f"its arrays have {end} bytes, and the file holds {n_bytes}: it is damaged.")
+    return shapes
+
+
+def _next_array(file: BinaryIO, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    array = np.empty(shape, np.dtype(dtype).newbyteorder("<"))
+    file.readinto(array.reshape(-1).view(np.uint8))  # type: ignore[attr-defined]
+    return array
 
 
 def _json(text: bytes | str) -> dict[str, Any]:
@@ -229,10 +293,12 @@ def _decoded(name: str, tensor: np.ndarray) -> np.ndarray:
 
 
 def write_atomically(path: Path, raw: bytes) -> None:
-    """Write a file completely or not at all; an old one stays as it is until the new one is on the disk."""
+    """Write a file completely or not at all; an old one stays until the new one, with its mode and owner, is on the disk."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         with open(part, "xb") as file:
+            with suppress(FileNotFoundError):
+                _like(path, part)
             file.write(raw)
             file.flush()
             os.fsync(file.fileno())
@@ -245,3 +311,11 @@ def write_atomically(path: Path, raw: bytes) -> None:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def _like(old: Path, new: Path) -> None:
+    """Give a file the owner, as far as that is allowed, and the mode of another."""
+    if hasattr(os, "chown"):
+        with suppress(PermissionError):
+            os.chown(new, old.stat().st_uid, old.stat().st_gid)
+    shutil.copymode(old, new)

@@ -3,8 +3,11 @@
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 
+import scvcc
 from scvcc import VCC
 from scvcc._model import files as _files
 
@@ -142,6 +146,13 @@ def test_what_cannot_be_saved(model, tmp_path):
         model.save(path, extra={"a": np.ones(2, complex)})
     with pytest.raises(ValueError, match="NUL"):
         model.save(path, extra={"a": np.array(["x\0y"], dtype=object)})
+    for nan in ({"a": [np.nan]}, {"a": {"b": np.float32("inf")}}, {"a": np.array([0, np.nan])}):
+        with pytest.raises(ValueError, match="extra.*(finite|NaN)"):
+            model.save(path, extra=nan)
+    with pytest.raises(ValueError, match="extra.a must be a list of strings"):
+        model.save(path, extra={"a": np.array("text")})
+    with pytest.raises(TypeError, match="extra must be a dict.*found int"):
+        model.save(path, extra=3)
     with pytest.raises(ValueError, match="too large"):
         model.save(path, extra={"a": "x" * _files.HEADER_LIMIT})
     with pytest.raises(FileNotFoundError):
@@ -186,6 +197,69 @@ def test_a_link_is_followed_and_the_umask_obeyed(model, tmp_path):
         os.umask(before)
     assert link.is_symlink() and target.is_file()
     assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_mode_and_owner_of_the_file_replaced_are_kept(model, file):
+    file.chmod(0o640)
+    if os.getuid() == 0:
+        os.chown(file, 1234, 2345)
+    before = file.stat()
+    model.save(file, extra={"new": 1})
+    after = file.stat()
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert VCC.load(file).extra_ == {"new": 1}
+
+
+def special(kind, folder):
+    """Something that is there and is not a file that may be replaced."""
+    path = folder / "special"
+    if kind == "device":
+        return Path(os.devnull)
+    if kind == "folder":
+        path.mkdir()
+    if "pipe" in kind:
+        os.mkfifo(path)
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    if kind == "read-only":
+        path.write_bytes(b"mine")
+        path.chmod(0o444)
+    if kind.startswith("link"):
+        (folder / "link").symlink_to(os.devnull if "device" in kind else path)
+        return folder / "link"
+    return path
+
+
+SPECIAL = ["device", "folder", "pipe", "socket", "read-only", "link to a pipe", "link to a device"]
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_what_is_not_a_file_of_ours_is_never_replaced(model, tmp_path, kind, monkeypatch):
+    path = special(kind, tmp_path)
+    before, names = path.lstat(), sorted(tmp_path.iterdir())
+    monkeypatch.setattr(_files, "_format", None)  # nothing is computed
+    with pytest.raises((ValueError, PermissionError), match="read-only" if kind == "read-only" else "not a file"):
+        model.save(path)
+    after = path.lstat()
+    assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
+    assert sorted(tmp_path.iterdir()) == names
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_vcc_refuses_such_a_target_before_it_computes(blobs, tmp_path, kind, monkeypatch, untouched):
+    path = special(kind, tmp_path)
+    monkeypatch.setattr(scvcc.VCC, "fit", None)
+    with untouched(blobs), pytest.raises((ValueError, PermissionError), match=str(path)):
+        scvcc.tl.vcc(blobs, 4, save_to=path)
+
+
+@pytest.mark.parametrize("path", [True, 1, None, 2.5, b"m", "", "a\0b", ["m"]])
+def test_a_path_is_a_path(model, path):
+    for function in (model.save, VCC.load):
+        with pytest.raises(TypeError, match="path must name a file"):
+            function(path)
+    os.fstat(1)  # file descriptors are not paths: 1 is still open
 
 
 def test_loads_on_the_cpu_what_was_on_another_device(model, tmp_path):
@@ -276,6 +350,26 @@ def test_sizes_are_checked_before_anything_is_read(tmp_path, monkeypatch):
     assert_refused(path, (500).to_bytes(8, "little") + b" " * 1000, "no model file")
 
 
+@pytest.mark.parametrize("gigabytes", [3, 7])
+def test_large_files_that_are_no_model_cost_nothing(file, gigabytes):
+    """Holes take no place on the disk; every header here is well-formed."""
+    header, data = split(file.read_bytes())
+    size = gigabytes * 10**9
+    zeros = {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}
+    shifted = {**header["embedding"], "shape": [size // 8, 2], "data_offsets": [0, size]}
+    for entries in ({"w": zeros, "__metadata__": {"format": "pt"}}, {"w": zeros}, {**header, "embedding": shifted}):
+        text = json.dumps(entries).encode()
+        file.write_bytes(len(text).to_bytes(8, "little") + text)
+        os.truncate(file, 8 + len(text) + size)
+        tracemalloc.start()
+        start = time.perf_counter()
+        with pytest.raises(ValueError, match="cannot be loaded"):
+            VCC.load(file)
+        assert time.perf_counter() - start < 1
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+        tracemalloc.stop()
+
+
 def test_newer_format(file):
     header, data = split(file.read_bytes())
     assert_refused(file, signed(header, data, {**meta_of(header), "format": 3}), "update scvcc")
@@ -292,7 +386,7 @@ def test_swapped_tensors(file):
     header, data = split(file.read_bytes())
     names = "encoder.hidden.0.bias", "encoder.center"  # of different sizes
     a, b = (header[name] for name in names)
-    assert_refused(file, join({**header, names[0]: b, names[1]: a}, data), "checksum")
+    assert_refused(file, join({**header, names[0]: b, names[1]: a}, data), "another type or shape")
     forged = signed({**header, names[0]: b, names[1]: a}, data, meta_of(header))
     assert_refused(file, forged, "another type or shape: encoder.center, encoder.hidden.0.bias")
 

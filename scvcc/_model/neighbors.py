@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from scvcc._clusters.evidence import Points
 from scvcc._model.checks import warn
 from scvcc._model.rows import values
 from scvcc._model.sketch import sketch
@@ -97,3 +98,9 @@ def without_batches(
     correction = correct_batches(Z, batches.codes, strength=strength, seed=seed)
     batches.report(correction, tell)
     return correction
+
+
+def points_to_test(X: Matrix, graph: sp.csr_matrix, seed: int, batches: Batches | None = None) -> Points:
+    """What evidence for clusters is sought in: components of `X`, 50 at most, their latent graph, and batches."""
+    Z = dense(search_space(X, 50, seed=seed)).astype(np.float32, copy=False)
+    return Points(Z, graph, None if batches is None else batches.codes)

@@ -13,7 +13,9 @@ from numpy.random import Generator
 from scvcc._training.monitor import Gauge, Monitor
 from scvcc._training.settings import Settings
 
-STAGES = tuple("weights losses structure clusters placing map encoder joint paper assignment novelty parts".split())
+STAGES = tuple(
+    "weights losses structure clusters placing map encoder joint paper assignment novelty parts evidence".split()
+)
 
 
 def stream(seed: int, stage: str) -> Generator:

@@ -82,6 +82,7 @@ tutorials: $(VENV)/stamp-doc
 bench: $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.newcells)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.batches)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.limits)
 	$(BIN)/python -m benchmarks.report
 

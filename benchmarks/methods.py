@@ -96,12 +96,15 @@ def landmark_spectral(data: Data, k: int, seed: int) -> np.ndarray:
     return KMeans(k, n_init=10, random_state=seed).fit_predict(vectors)
 
 
-def leiden(data: Data, k: int | None, seed: int) -> np.ndarray:
-    """Resolution 1, or for a given k the resolution that a bisection finds to give k clusters, or the nearest to it."""
+def leiden(data: Data, k: int | None, seed: int, weights: sp.csr_matrix | None = None) -> np.ndarray:
+    """Resolution 1, or for a given k the resolution that a bisection finds to give k clusters, or the nearest to it.
+
+    `weights` replace those of the shared graph.
+    """
     import anndata as ad
     import scanpy as sc
 
-    W = _connectivities(data, seed)
+    W = _connectivities(data, seed) if weights is None else weights
     adata = ad.AnnData(sp.csr_matrix((W.shape[0], 1), dtype=np.float32))
 
     def labels_at(resolution: float) -> np.ndarray:
@@ -174,23 +177,30 @@ def clustpy_methods(data: Data, k: int, seed: int) -> Found:
 
 def scvi_methods(data: Data, k: int, seed: int) -> Found:
     """Leiden, with and without K, on the latent space that scVI learns from the counts of the same genes."""
-    _allow_torchvision()
-    import anndata as ad
-    import scvi
-
     clock = Clock()
-    scvi.settings.seed = seed
-    adata = ad.AnnData(data.counts)
-    scvi.model.SCVI.setup_anndata(adata)
-    model = scvi.model.SCVI(adata)
-    epochs = _epochs(len(data.y), SCVI_BATCH, SCVI_STEPS, SCVI_EPOCHS)
-    quiet = {"enable_progress_bar": False, "logger": False}
-    model.train(epochs, accelerator="cpu", batch_size=SCVI_BATCH, early_stopping=True, **quiet)
-    latent = Data(model.get_latent_representation(), data.y, data.kind)
+    latent = Data(scvi_latent(data, seed), data.y, data.kind)
     spent = clock.read()
     for known in (True, False):
         own = Clock(spent)
         yield "scvi_leiden", known, leiden(latent, k if known else None, seed), own.read()
+
+
+def scvi_latent(data: Data, seed: int, batch: np.ndarray | None = None) -> np.ndarray:
+    """What scVI learns from the counts, with the batches if there are some."""
+    _allow_torchvision()
+    import anndata as ad
+    import scvi
+
+    scvi.settings.seed = seed
+    adata = ad.AnnData(data.counts)
+    if batch is not None:
+        adata.obs["batch"] = batch.astype(str)
+    scvi.model.SCVI.setup_anndata(adata, batch_key=None if batch is None else "batch")
+    model = scvi.model.SCVI(adata)
+    epochs = _epochs(len(data.y), SCVI_BATCH, SCVI_STEPS, SCVI_EPOCHS)
+    quiet = {"enable_progress_bar": False, "logger": False}
+    model.train(epochs, accelerator="cpu", batch_size=SCVI_BATCH, early_stopping=True, **quiet)
+    return model.get_latent_representation()
 
 
 def _epochs(n: int, batch_size: int, steps: int, limits: tuple[int, int]) -> int:
@@ -198,10 +208,10 @@ def _epochs(n: int, batch_size: int, steps: int, limits: tuple[int, int]) -> int
     return int(np.clip(steps // -(-n // batch_size), *limits))
 
 
-def fit_vcc(data: Data, k: int | None, seed: int, **options: Any) -> Any:
+def fit_vcc(data: Data, k: int | None, seed: int, batch: np.ndarray | None = None, **options: Any) -> Any:
     from scvcc import VCC
 
-    return VCC(k, random_state=seed, **(VCC_OPTIONS.get(data.kind, {}) | options)).fit(data.X)
+    return VCC(k, random_state=seed, **(VCC_OPTIONS.get(data.kind, {}) | options)).fit(data.X, batch=batch)
 
 
 def vcc(data: Data, k: int | None, seed: int, **options: Any) -> np.ndarray:

@@ -117,11 +117,11 @@ def carriers(model: Any, fit: Data, new: Data) -> dict[str, Carrier]:
     return {
         "predict": lambda: model.predict(new.X),
         "neighbors": lambda: neighbors.predict(Z_new),
-        "ingest": _ingest(Z_fit, model.labels_, Z_new),
+        "ingest": ingest(Z_fit, model.labels_, Z_new),
     }
 
 
-def _ingest(Z_fit: np.ndarray, labels: np.ndarray, Z_new: np.ndarray) -> Carrier:
+def ingest(Z_fit: np.ndarray, labels: np.ndarray, Z_new: np.ndarray) -> Carrier:
     import anndata as ad
     import pandas as pd
     import scanpy as sc

@@ -17,7 +17,7 @@ from .process import Clock
 
 Found = Iterator[tuple[str, bool, np.ndarray, dict[str, float]]]  # method, whether K was given, labels, seconds
 ALL = (IMAGES, DOCUMENTS, CELLS)
-VCC_OPTIONS: dict[str, dict[str, Any]] = {DOCUMENTS: {"n_neighbors": 70, "metric": "cosine", "n_pcs": None}}
+VCC_OPTIONS: dict[str, dict[str, Any]] = {DOCUMENTS: {"n_neighbors": 71, "metric": "cosine", "n_pcs": None}}
 # Passes over the data of each of the two phases of ClustPy's methods (its defaults: 100 and 150), and of scVI (400): as many as
 # this number of steps allows, within the limits. A run on 10,000 rows then takes some minutes on one core.
 DEEP_STEPS, DEEP_EPOCHS, DEEP_BATCH = 1000, (10, 50), 256

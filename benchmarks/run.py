@@ -32,7 +32,7 @@ TABLE2 = tuple(name for name, source in SETS.items() if source.kind == CELLS)
 TABLE3 = tuple(name for name, source in SETS.items() if source.kind == DOCUMENTS)
 ABLATED = ("mnist_test", "usps", "zheng", "kidney")
 WITHOUT = (("contraction",), ("expansion",), ("contraction", "expansion"), ("boundary",), ("clustering",))
-NEIGHBORS = (3, 5, 10, 15, 20, 25)
+NEIGHBORS = (4, 6, 11, 16, 21, 26)
 LATENT_DIMS = (2, 10, 20, 50, 100)
 IMAGE_SETS = ("mnist_test", "usps", "fashion", "mnist")
 SCALED = IMAGE_SETS[:3]

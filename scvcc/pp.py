@@ -144,7 +144,7 @@ def neighbors(
     adata: AnnData,
     batch_key: str | Sequence[str],
     *,
-    n_neighbors: int = 15,
+    n_neighbors: int = 16,
     use_rep: str | None = None,
     n_pcs: int | None = None,
     metric: str = "euclidean",

@@ -138,7 +138,7 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
     if key is None:
         own = request.batch_key is not None or _is_stored(adata, "neighbors")
         key = f"{request.key}_neighbors" if own else "neighbors"
-    search = {"n_neighbors": 15, "metric": "euclidean", **request.search}
+    search = {"n_neighbors": 16, "metric": "euclidean", **request.search}
     X, source, n_neighbors, table = representation.X, representation.source, search["n_neighbors"], None
     if X.shape[0] <= n_neighbors:
         raise ValueError(

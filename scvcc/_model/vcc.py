@@ -43,8 +43,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     latent_dim
         Dimensions of the embedding.
     n_neighbors
-        Size of each row's neighborhood in the graph, the row itself included, as in scanpy: 15 is the row and its 14
-        nearest others. About 15 for cells and images; 50 to 100 for sparse documents.
+        Size of each row's neighborhood in the graph, the row itself included, as in scanpy: 16 is the row and its 15
+        nearest others. About 16 for cells and images; 50 to 100 for sparse documents.
     metric
         Distance for the neighbor search: "euclidean", "cosine", or another name that pynndescent and scikit-learn
         share.
@@ -121,7 +121,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     _: KW_ONLY
     min_cluster_size: int = 10
     latent_dim: int = 2
-    n_neighbors: int = 15
+    n_neighbors: int = 16
     metric: str = "euclidean"
     n_pcs: int | None = 50
     hidden: Sequence[int] = (500, 500, 500)

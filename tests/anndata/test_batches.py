@@ -56,7 +56,7 @@ def test_a_shifted_sample_is_laid_onto_the_other(shifted, quick, caplog):
 
 def test_random_batches_change_nothing(neighbors, quick):
     neighbors.obs["sample"] = np.random.default_rng(0).choice(list("abc"), 240)
-    scvcc.tl.vcc(neighbors, 4, n_neighbors=15, key_added="plain", **quick)
+    scvcc.tl.vcc(neighbors, 4, n_neighbors=16, key_added="plain", **quick)
     scvcc.tl.vcc(neighbors, 4, batch_key="sample", **quick)
     np.testing.assert_array_equal(neighbors.obs["vcc"], neighbors.obs["plain"])
     np.testing.assert_array_equal(neighbors.obsm["X_vcc"], neighbors.obsm["X_plain"])

@@ -281,9 +281,9 @@ def test_a_layer_that_is_gone_is_named(pbmc):
 
 def test_an_explicit_default_counts_as_a_request(pbmc):
     pbmc.uns["neighbors"]["params"]["metric"] = "cosine"
-    for request in ({"n_neighbors": 15}, {"metric": "euclidean"}):
+    for request in ({"n_neighbors": 16}, {"metric": "euclidean"}):
         params = prepared(pbmc, **request)[0].additions["uns"]["vcc_neighbors"]["params"]
-        assert (params["n_neighbors"], params["metric"]) == (15, "euclidean")
+        assert (params["n_neighbors"], params["metric"]) == (16, "euclidean")
 
 
 def test_another_request_builds_another_graph_and_leaves_the_stored_one(pbmc, untouched):
@@ -295,7 +295,7 @@ def test_another_request_builds_another_graph_and_leaves_the_stored_one(pbmc, un
             graph, representation = prepared(pbmc, **request)
         assert set(graph.additions["uns"]) == {"vcc_neighbors"}
         params = graph.additions["uns"]["vcc_neighbors"]["params"]
-        assert params["n_neighbors"] == request.get("n_neighbors", 15)
+        assert params["n_neighbors"] == request.get("n_neighbors", 16)
         assert params["metric"] == request.get("metric", "euclidean")
         assert params["use_rep"] == request.get("use_rep", "X_pca")
         assert representation.X.shape[1] == {"X_other": 10}.get(request.get("use_rep"), request.get("n_pcs", 50))
@@ -311,7 +311,7 @@ def test_what_a_graph_does_not_record_is_not_taken_for_what_was_asked(pbmc):
     assert stored(pbmc, metric="euclidean") is not None  # scanpy's default
     assert stored(pbmc, metric="cosine") is None
     assert prepared(pbmc, metric="cosine")[0].params["metric"] == "cosine"
-    with pytest.raises(ValueError, match="No graph can be built with n_neighbors=15, metric='nope'"):
+    with pytest.raises(ValueError, match="No graph can be built with n_neighbors=16, metric='nope'"):
         prepared(pbmc, metric="nope")
     del pbmc.uns["neighbors"]["params"]["n_neighbors"]
     assert stored(pbmc) is not None

@@ -157,7 +157,7 @@ def test_sparse_input_is_never_dense_as_a_whole(monkeypatch):
 
 def test_given_graphs_are_used(data):
     X, truth = data
-    distances = kneighbors_graph(X, 14, mode="distance")  # and the row itself
+    distances = kneighbors_graph(X, 15, mode="distance")  # and the row itself
     searched = VCC(3, **SMALL).fit(X)
     given = VCC(3, **SMALL).fit(X, graph=distances)
     np.testing.assert_allclose(given.graph_.toarray(), searched.graph_.toarray(), atol=1e-5)
@@ -291,7 +291,7 @@ BAD_PARAMETERS = [
     ({"metric": ["euclidean"]}, TypeError, "metric must be a string, found"),
     ({"keep_stages": 1}, TypeError, "keep_stages must be True or False, found 1 of type int"),
     ({"random_state": -1}, ValueError, "random_state"),
-    ({"max_train_cells": 14}, ValueError, "max_train_cells must be at least 15"),  # n_neighbors=15
+    ({"max_train_cells": 15}, ValueError, "max_train_cells must be at least 16"),  # n_neighbors=16
     ({"max_train_cells": 20, "n_clusters": 30}, ValueError, "max_train_cells must be at least 30"),
     ({"max_train_cells": 1e5}, TypeError, "max_train_cells"),
 ]

@@ -335,7 +335,7 @@ def test_without_graph_and_pca_both_are_computed_as_scanpy_would(pbmc, untouched
     del pbmc.obsm["X_pca"], pbmc.varm["PCs"], pbmc.uns["pca"], pbmc.uns["neighbors"]
     del pbmc.obsp["distances"], pbmc.obsp["connectivities"]
     sc.pp.pca(expected)
-    sc.pp.neighbors(expected, use_rep="X_pca")
+    sc.pp.neighbors(expected, n_neighbors=16, use_rep="X_pca")
     with untouched(pbmc):
         graph, representation = prepared(pbmc)
     assert np.array_equal(representation.additions["obsm"]["X_pca"], expected.obsm["X_pca"])

@@ -34,7 +34,7 @@ venv: $(VENV)/stamp-dev
 $(VENV)/stamp-test: pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(INSTALL) --editable ".[leiden]" --group test
+	$(INSTALL) --editable ".[dask,leiden]" --group test
 	touch $@
 
 # other groups are installed only by the targets that need them

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,8 @@ def test_the_registry_entry_agrees_with_the_project(entry):
 
 
 def lower_bounds() -> dict[str, str]:
-    extras = PROJECT["project"]["optional-dependencies"]["leiden"]
-    lines = [*PROJECT["project"]["dependencies"], *extras, *PROJECT["dependency-groups"]["test"]]
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    lines = [*PROJECT["project"]["dependencies"], *chain(*extras), *PROJECT["dependency-groups"]["test"]]
     bounds = {}
     for requirement in map(Requirement, lines):
         (bounds[requirement.name],) = [s.version for s in requirement.specifier if s.operator == ">="]

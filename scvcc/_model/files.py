@@ -46,7 +46,7 @@ def save_model(model: Any, path: str | os.PathLike[str], extra: Mapping[str, Any
     Without `extra`, what the model was loaded with. The file is read back before it takes its place.
     """
     target = writable(path)
-    encoder = {f"encoder.{name}": value.detach().cpu().numpy() for name, value in model.encoder_.state_dict().items()}
+    encoder = {f"encoder.{name}": array for name, array in model.encoder_.arrays().items()}
     fitted = {"centers": model.cluster_centers_, "embedding": model.embedding_}
     fitted["labels"] = model.labels_.astype(np.int64)
     fitted |= {f"sample.{part}": array for part, array in vars(model.sample_).items()}
@@ -120,8 +120,7 @@ def _restored(cls: Any, arrays: Arrays, meta: dict[str, Any], device: torch.devi
     if not isinstance(sharpness, float) or not 0 < sharpness < math.inf:
         raise ValueError(f"the sharpness must be a positive number, found {sharpness!r:.50}.")
     model = cls(**_params(cls, meta["params"]))
-    encoder = Encoder(layers[0], layers[1:-1], layers[-1], torch.Generator())
-    encoder.load_state_dict({name: torch.from_numpy(arrays[f"encoder.{name}"]) for name in encoder.state_dict()})
+    encoder = Encoder.of(layers, {name.removeprefix("encoder."): array for name, array in arrays.items()})
     model.encoder_, model.device_ = encoder.to(device), str(meta["device"])
     model.embedding_, model.labels_ = arrays["embedding"], arrays["labels"]
     model.cluster_centers_, model.sharpness_ = arrays["centers"], sharpness

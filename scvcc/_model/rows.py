@@ -1,6 +1,7 @@
 """Rows of a matrix in blocks, checked as they are read; the matrix may be on disk."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_array, validate_data
 
+from scvcc._model.lazy import computed, is_lazy, over_chunks
 from scvcc._training.encoder import BLOCK
 from scvcc._training.graph import Matrix
 
@@ -21,7 +23,7 @@ def has_row_blocks(X: Any) -> bool:
     """Whether a block of the rows of `X` can be had without reading or converting all of it.
 
     Apart from numeric arrays and CSR matrices, these are matrices on disk that can be sliced: data sets of h5py and zarr,
-    the sparse ones of a backed AnnData.
+    the sparse ones of a backed AnnData; and dask arrays.
     """
     if sp.issparse(X):
         return X.format == "csr"
@@ -32,6 +34,8 @@ def has_row_blocks(X: Any) -> bool:
 
 def over_blocks(function: Callable[[Matrix], np.ndarray], X: Matrix) -> np.ndarray:
     """What `function` gives for blocks of rows, put together; only one block is in memory at a time."""
+    if is_lazy(X):
+        return lazily(function, X).compute()
     whole: np.ndarray | None = None
     for rows in gen_batches(X.shape[0], _rows_at_a_time(X)):
         part = function(X[rows])
@@ -41,6 +45,11 @@ def over_blocks(function: Callable[[Matrix], np.ndarray], X: Matrix) -> np.ndarr
     return np.empty(0) if whole is None else whole
 
 
+def lazily(function: Callable[[Matrix], np.ndarray], X: Any) -> Any:
+    """The same for the chunks of a dask array, as a dask array: computed when asked for, and equal to the last bit."""
+    return over_chunks(partial(over_blocks, function), X, _rows_at_a_time(X))
+
+
 def _rows_at_a_time(X: Matrix, numbers: int = 2**22) -> int:
     """About 4 million entries; a multiple of the encoder's block, so that blocks do not show in the result."""
     return BLOCK * int(np.clip(numbers // (BLOCK * X.shape[1]), 1, 64))
@@ -48,8 +57,8 @@ def _rows_at_a_time(X: Matrix, numbers: int = 2**22) -> int:
 
 def take_rows(X: Matrix, rows: np.ndarray) -> Matrix:
     """The rows of ascending numbers `rows`; a matrix on disk is read from its first row to its last, in blocks."""
-    if in_memory(X):
-        return X[rows]
+    if in_memory(X) or is_lazy(X):
+        return computed(X[rows])
     size = _rows_at_a_time(X)
     starts = np.arange(0, X.shape[0], size)
     chosen = np.split(rows, np.searchsorted(rows, starts[1:]))
@@ -83,4 +92,4 @@ def values(X: Matrix, rows: np.ndarray | None) -> Matrix:
     """The chosen rows (None: all) in memory, checked."""
     if rows is not None:
         return checked(take_rows(X, rows))
-    return checked(X if in_memory(X) else X[:])
+    return checked(X if in_memory(X) else computed(X[:]))

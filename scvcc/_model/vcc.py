@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,9 +18,10 @@ from scvcc._clusters.assignment import by_size, calibrate_sharpness, drop_small_
 from scvcc._clusters.novelty import Sample, novelty, projection, take_sample
 from scvcc._model.checks import as_seed, validated, warn
 from scvcc._model.files import load_model, save_model
+from scvcc._model.lazy import is_lazy
 from scvcc._model.neighbors import Batches, search
 from scvcc._model.parameters import checked_settings, resolve_device
-from scvcc._model.rows import checked, over_blocks, readable, values
+from scvcc._model.rows import checked, lazily, over_blocks, readable, values
 from scvcc._training.encoder import Encoder, Rows, encode, encode_with_features
 from scvcc._training.graph import GraphMode, Matrix, given_graph
 from scvcc._training.recipe import train
@@ -266,7 +269,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> model.transform(X[:4]).shape
         (4, 2)
         """
-        return _over_rows(self, X, lambda block: _embedded(self.encoder_, block))
+        return _over_rows(self, X, _transformed)
 
     def predict(self, X: Matrix) -> np.ndarray:
         """Label rows by the nearest center on the map.
@@ -289,7 +292,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> bool((model.predict(X[:4]) == model.labels_[:4]).all())
         True
         """
-        return _over_rows(self, X, lambda block: nearest_center(_embedded(self.encoder_, block), self.cluster_centers_))
+        return _over_rows(self, X, _predicted)
 
     def predict_proba(self, X: Matrix) -> np.ndarray:
         """Probability of each cluster: the soft assignment, sharpened so that it predicts the labels of neighbors.
@@ -312,7 +315,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> model.predict_proba(X[:4]).sum(axis=1).round(6).tolist()
         [1.0, 1.0, 1.0, 1.0]
         """
-        return _over_rows(self, X, lambda block: probabilities(self, _embedded(self.encoder_, block)))
+        return _over_rows(self, X, _probable)
 
     def novelty(self, X: Matrix) -> np.ndarray:
         """How unlike the training rows each row is, as a percentile of the training rows themselves.
@@ -341,7 +344,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> float(model.novelty(strange)[0])
         1.0
         """
-        return _over_rows(self, X, lambda block: _placed(self, block)[:, -1])
+        return _over_rows(self, X, _novel)
 
     @validated()
     def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
@@ -436,16 +439,42 @@ def probabilities(model: VCC, H: np.ndarray) -> np.ndarray:
 
 def place(model: VCC, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
     """Embedding and novelty of rows in one pass through the encoder."""
-    both = _over_rows(model, X, lambda block: _placed(model, block))
+    both = _over_rows(model, X, _placed)
     return np.ascontiguousarray(both[:, :-1]), both[:, -1]
 
 
-def _over_rows(model: VCC, X: Matrix, function: Callable[[Matrix], np.ndarray]) -> np.ndarray:
-    """What `function` makes of the rows of `X`, which are read block by block."""
+def _over_rows(model: VCC, X: Matrix, function: Callable[[VCC, Matrix], np.ndarray]) -> np.ndarray:
+    """What `function` makes of a model and the rows of `X`, which are read block by block; lazily if dask holds them."""
     check_is_fitted(model)
     X = readable(model, X, reset=False)
+    if is_lazy(X):
+        return lazily(partial(function, _without_rows(model)), X)
     with threads(model.n_jobs, X.shape[0]):
-        return over_blocks(function, X)
+        return over_blocks(partial(function, model), X)
+
+
+def _without_rows(model: VCC) -> VCC:
+    """The model without what it knows of single rows, light enough to travel to other processes."""
+    light = copy(model)
+    for name in ("embedding_", "labels_", "trained_rows_", "graph_", "history_", "stages_", "extra_"):
+        light.__dict__.pop(name, None)
+    return light
+
+
+def _transformed(model: VCC, block: Matrix) -> np.ndarray:
+    return _embedded(model.encoder_, block)
+
+
+def _predicted(model: VCC, block: Matrix) -> np.ndarray:
+    return nearest_center(_embedded(model.encoder_, block), model.cluster_centers_)
+
+
+def _probable(model: VCC, block: Matrix) -> np.ndarray:
+    return probabilities(model, _embedded(model.encoder_, block))
+
+
+def _novel(model: VCC, block: Matrix) -> np.ndarray:
+    return _placed(model, block)[:, -1]
 
 
 def _embedded(encoder: Encoder, block: Matrix) -> np.ndarray:

@@ -1,8 +1,9 @@
 """The encoder: an MLP from the input features to the embedding, the rows it reads, and what it makes of them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -46,6 +47,21 @@ class Encoder(nn.Module):
         self.center.copy_(torch.from_numpy(mean.astype(np.float32)))
         self.scale.fill_(scale if scale > 0 else 1.0)
 
+    @classmethod
+    def of(cls, sizes: Sequence[int], arrays: Mapping[str, np.ndarray]) -> Self:
+        """An encoder on the CPU with layers of these sizes and the weights in `arrays`."""
+        encoder = cls(sizes[0], sizes[1:-1], sizes[-1], torch.Generator())
+        encoder.load_state_dict({name: torch.tensor(arrays[name]) for name in encoder.state_dict()})
+        return encoder
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The weights, and what the input is centered and scaled with."""
+        return {name: value.detach().cpu().numpy() for name, value in self.state_dict().items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to other processes as plain arrays, since they may lack the device."""
+        return _arrived, (self.sizes, self.arrays(), self.center.device.type)
+
     def forward(self, x: Tensor) -> Tensor:
         """Embedding of a batch."""
         return self.head(self.features(x))
@@ -53,6 +69,10 @@ class Encoder(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """Last hidden layer of a batch."""
         return self.hidden((x - self.center) / self.scale)
+
+
+def _arrived(sizes: Sequence[int], arrays: Mapping[str, np.ndarray], device: str) -> Encoder:
+    return Encoder.of(sizes, arrays).to("cuda" if device == "cuda" and torch.cuda.is_available() else "cpu")
 
 
 def _linear(fan_in: int, fan_out: int, generator: torch.Generator) -> nn.Linear:

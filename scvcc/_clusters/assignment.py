@@ -19,14 +19,19 @@ def probabilities(H: np.ndarray, centers: np.ndarray, sharpness: float = 1.0) ->
 
 
 def calibrate_sharpness(
-    H: np.ndarray, centers: np.ndarray, labels: np.ndarray, graph: sp.csr_matrix, rng: Generator
+    H: np.ndarray,
+    centers: np.ndarray,
+    labels: np.ndarray,
+    graph: sp.csr_matrix,
+    rng: Generator,
+    n_edges: int = 10_000,
 ) -> float:
     """Power of Q that best predicts the label of a random graph neighbor: one number, found without ground truth.
 
     Student-t assignments among K centers are far from certain even at a center, since every other center keeps a share.
     With this power, a probability of .9 means that about nine in ten neighbors of such points carry that label.
     """
-    entries = rng.choice(graph.nnz, min(graph.nnz, 50_000), replace=False)
+    entries = rng.choice(graph.nnz, min(graph.nnz, n_edges), replace=False)
     heads = np.searchsorted(graph.indptr, entries, side="right") - 1
     neighbor_labels, weights = labels[graph.indices[entries]], graph.data[entries]
     logits = -np.log1p(cdist(H[heads], centers, "sqeuclidean"))

@@ -1,5 +1,6 @@
 """Clusters seen through the graph: its weight within and between them, and greedy merging along it."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,52 +71,35 @@ class Linkage:
     power: float = 1.0
     min_size: float = 0
 
-    def strength(self, weight: np.ndarray, volume_a: np.ndarray, volume_b: np.ndarray) -> np.ndarray:
-        chance = volume_a * volume_b
-        if self.resolution is not None:
-            return weight - self.resolution * chance
-        return np.divide(weight, chance**self.power, out=np.zeros_like(weight), where=chance > 0)
-
     def least(self, n: float) -> float:
         """The smallest size, in points, that a cluster of `n` points is not absorbed at."""
         return self.min_size * n if self.min_size < 1 else self.min_size
 
+    def merges(self, clusters: ClusterGraph, n_clusters: int = 1) -> np.ndarray:
+        """Greedy merges down to `n_clusters`: the cluster that is kept and the higher one that it absorbs, (merges, 2)."""
+        size, gains = clusters.size.astype(np.float64), self.resolution is not None
+        factor, power = (math.sqrt(self.resolution), 1.0) if gains else (1.0, self.power)
+        least = float(self.least(size.sum()))
+        return _merges(clusters.share.copy(), clusters.volume.copy(), size, n_clusters, gains, factor, power, least)
+
     def merge_chain(self, clusters: ClusterGraph) -> Iterator[np.ndarray]:
-        """Greedy merges: the cluster of each original cluster after every merge, down to a single one."""
-        k = len(clusters.volume)
-        share, volume, size = clusters.share.copy(), clusters.volume.copy(), clusters.size.astype(float)
-        least = self.least(size.sum())
-        strength = self.strength(share, volume[:, None], volume[None, :])
-        np.fill_diagonal(strength, -np.inf)
-        alive, parent = np.ones(k, dtype=bool), np.arange(k)
-        for _ in range(k - 1):
-            smallest = int(np.argmin(np.where(alive, size, np.inf)))
-            if size[smallest] < least:
-                pair = smallest, int(np.argmax(strength[smallest]))
-            else:
-                pair = divmod(int(np.argmax(strength)), k)
-            kept, absorbed = sorted(pair)
-            share[kept] += share[absorbed]
-            share[:, kept] += share[:, absorbed]
-            volume[kept] += volume[absorbed]
-            size[kept] += size[absorbed]
-            alive[absorbed] = False
-            parent[parent == absorbed] = kept
-            updated = np.where(alive, self.strength(share[kept], volume[kept], volume), -np.inf)
-            updated[kept] = -np.inf
-            strength[kept] = strength[:, kept] = updated
-            strength[absorbed] = strength[:, absorbed] = -np.inf
-            yield parent.copy()
+        """The cluster of each original cluster after every merge, down to a single one."""
+        merges = self.merges(clusters)
+        return (_parent(merges[:done], len(clusters.size)) for done in range(1, len(merges) + 1))
 
 
 def merge_clusters(fine: ClusterGraph, n_clusters: int, linkage: Linkage) -> np.ndarray:
     """The cluster of each cluster of a fine partition when it is merged down to `n_clusters`."""
-    parent = np.arange(len(fine.volume))
-    for merges, coarser in enumerate(linkage.merge_chain(fine), start=1):
-        if len(fine.volume) - merges < n_clusters:
-            break
-        parent = coarser
-    return compact(parent)
+    return compact(_parent(linkage.merges(fine, n_clusters), len(fine.size)))
+
+
+def _parent(merges: np.ndarray, k: int) -> np.ndarray:
+    """The cluster of each of `k` clusters after some merges."""
+    parent = np.arange(k)
+    parent[merges[:, 1]] = merges[:, 0]
+    while (parent != parent[parent]).any():
+        parent = parent[parent]
+    return parent
 
 
 def compact(labels: np.ndarray) -> np.ndarray:
@@ -131,3 +115,57 @@ def _weight_between(pointers, neighbors, weights, labels, k):
         for e in range(pointers[i], pointers[i + 1]):
             between[labels[i], labels[neighbors[e]]] += weights[e]
     return between
+
+
+@nb.njit(inline="always")
+def _strength(weight, chance, gains):
+    """How eagerly two clusters merge."""
+    if gains:
+        return weight - chance
+    return weight / chance if weight > 0 else 0.0
+
+
+@nb.njit(inline="always")
+def _best_partner(share, part, alive, a, gains):
+    """The cluster that `a` merges most eagerly with, the first if there are several, and how eagerly."""
+    best, most = -1, -np.inf
+    for b in range(len(part)):
+        if alive[b] and b != a:
+            value = _strength(share[a, b], part[a] * part[b], gains)
+            if value > most:
+                best, most = b, value
+    return best, most
+
+
+@nb.njit(cache=True)
+def _merges(share, volume, size, n_clusters, gains, factor, power, least):
+    """The merges of `Linkage.merges`; overwrites the arrays. Each cluster remembers its best partner, (partner, most)."""
+    k = len(volume)
+    part = factor * volume**power  # of a cluster in the chance of a pair
+    alive, merges = np.ones(k, np.bool_), np.empty((max(k - n_clusters, 0), 2), np.int64)
+    partner, most = np.empty(k, np.int64), np.empty(k)
+    for a in range(k):
+        partner[a], most[a] = _best_partner(share, part, alive, a, gains)
+    for done in range(len(merges)):
+        first, smallest = np.argmax(most), np.argmin(size)
+        if size[smallest] < least:
+            first = smallest
+        kept, absorbed = min(first, partner[first]), max(first, partner[first])
+        merges[done] = kept, absorbed
+        share[kept] += share[absorbed]
+        share[kept, kept] += share[kept, absorbed]
+        volume[kept] += volume[absorbed]
+        part[kept] = factor * volume[kept] ** power
+        size[kept] += size[absorbed]
+        size[absorbed], most[absorbed], alive[absorbed] = np.inf, -np.inf, False
+        for a in range(k):
+            if not alive[a]:
+                continue
+            if share[absorbed, a] > 0:
+                share[a, kept] = share[kept, a]
+            value = _strength(share[kept, a], part[kept] * part[a], gains)
+            if a == kept or partner[a] in (kept, absorbed):
+                partner[a], most[a] = _best_partner(share, part, alive, a, gains)
+            elif value > most[a] or (value == most[a] and kept < partner[a]):
+                partner[a], most[a] = kept, value
+    return merges

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,6 +11,7 @@ from numpy.random import Generator
 from scipy.stats import rankdata
 from sklearn.cluster import KMeans
 
+from scvcc._clusters.assignment import cluster_means
 from scvcc._clusters.merging import ClusterGraph, Linkage, compact, merge_clusters
 from scvcc._clusters.polish import polish
 
@@ -53,10 +55,11 @@ def candidate_partitions(
 
     They are k-means starts, micro-clusters (a few times as many) merged along the graph, and all these polished.
     """
-    plain = [kmeans_labels(H, n_clusters, rng) for _ in range(30)]
+    grain, means, sizes = small_groups(H, n_clusters, rng)
+    plain = [kmeans_labels(means, n_clusters, rng, sizes)[grain] for _ in range(30)]
     for factor in (2, 3, 8) * 3:
-        n_fine = max(min(factor * n_clusters, len(H) // 3), n_clusters)
-        labels = compact(kmeans_labels(H, n_fine, rng))
+        n_fine = min(max(min(factor * n_clusters, len(H) // 3), n_clusters), len(means))
+        labels = compact(kmeans_labels(means, n_fine, rng, sizes))[grain]
         fine = ClusterGraph.of(graph, labels)
         plain += [merge_clusters(fine, n_clusters, linkage)[labels] for linkage in LINKAGES]
     plain, times = distinct(plain, np.ones(len(plain), dtype=int))
@@ -64,11 +67,29 @@ def candidate_partitions(
     return distinct([*plain, *polished], np.tile(times, 2))
 
 
-def kmeans_labels(H: np.ndarray, n_clusters: int, rng: Generator, most_rows: int = 20_000) -> np.ndarray:
+def small_groups(
+    H: np.ndarray, n_clusters: int, rng: Generator, most: int = 1000
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Many groups of near points for k-means to run on instead of points: the group of each point, their means and sizes."""
+    count = np.clip(len(H) // 5, min(10 * n_clusters, len(H)), max(most, 8 * n_clusters))
+    group = compact(kmeans_labels(H, int(count), rng, init="random", max_iter=5))
+    sizes = np.bincount(group)
+    return group, cluster_means(H, group, len(sizes)), sizes.astype(float)
+
+
+def kmeans_labels(
+    H: np.ndarray,
+    n_clusters: int,
+    rng: Generator,
+    weights: np.ndarray | None = None,
+    *,
+    most_rows: int = 20_000,
+    **options: Any,
+) -> np.ndarray:
     """One k-means run, on a random part of the rows where there are many."""
-    model = KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)))
+    model = KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)), **options)
     if len(H) <= most_rows:
-        return model.fit(H).labels_
+        return model.fit(H, sample_weight=weights).labels_
     return model.fit(H[rng.choice(len(H), most_rows, replace=False)]).predict(H)
 
 

@@ -28,7 +28,7 @@ def _move_points(pointers, neighbors, weights, degree, labels, order, resolution
     for i in range(n):
         volume[labels[i]] += degree[i]
         size[labels[i]] += 1
-    towards, due = np.zeros(K), np.ones(n, np.bool_)
+    towards, met, due = np.zeros(K), np.zeros(K, np.int64), np.ones(n, np.bool_)
     for _ in range(passes):
         moved = 0
         for i in order:
@@ -36,15 +36,20 @@ def _move_points(pointers, neighbors, weights, degree, labels, order, resolution
             if not due[i] or size[old] == 1:
                 continue
             due[i] = False
-            towards[:] = 0
+            n_met = 0  # clusters of its neighbors
             for e in range(pointers[i], pointers[i + 1]):
-                towards[labels[neighbors[e]]] += weights[e]
+                k = labels[neighbors[e]]
+                if towards[k] == 0 and weights[e] > 0:
+                    met[n_met] = k
+                    n_met += 1
+                towards[k] += weights[e]
             volume[old] -= degree[i]
             new, gain = old, towards[old] - resolution * degree[i] * volume[old] / total
-            for k in range(K):
+            for k in met[:n_met]:
                 candidate = towards[k] - resolution * degree[i] * volume[k] / total
                 if candidate > gain + 1e-12:
                     new, gain = k, candidate
+            towards[met[:n_met]] = 0
             volume[new] += degree[i]
             if new != old:
                 labels[i] = new

@@ -36,15 +36,15 @@ def test_a_coarser_view_equals_the_view_of_the_coarser_partition(blobs):
     np.testing.assert_array_equal(a.size, b.size)
 
 
-LINKAGES = [Linkage(resolution=0.7), Linkage(power=1.0), Linkage(power=0.5)]
+LINKAGES = [Linkage(resolution=0.7), Linkage(power=1.0), Linkage(power=0.5), Linkage(power=0.75, min_size=30)]
 
 
 @pytest.mark.parametrize("linkage", LINKAGES)
 def test_merges_are_greedy(blobs, linkage):
     H, graph, _ = blobs
-    labels = compact(kmeans_labels(H, 8, np.random.default_rng(0)))
+    labels = compact(kmeans_labels(H, 20, np.random.default_rng(0)))
     A = graph.toarray().astype(float) / graph.sum()
-    current = np.arange(8)
+    current = np.arange(20)
     for parent in linkage.merge_chain(ClusterGraph.of(graph, labels)):
         best = {}
         for a in np.unique(current):
@@ -52,11 +52,17 @@ def test_merges_are_greedy(blobs, linkage):
                 in_a, in_b = current[labels] == a, current[labels] == b
                 weight, chance = A[np.ix_(in_a, in_b)].sum(), A[in_a].sum() * A[in_b].sum()
                 best[a, b] = weight - 0.7 * chance if linkage.resolution else weight / chance**linkage.power
+        size = np.bincount(current[labels], minlength=20)
+        smallest = min(np.unique(current), key=lambda a: size[a])
+        if size[smallest] < linkage.least(210):
+            best = {pair: strength for pair, strength in best.items() if smallest in pair}
         joined = [(a, b) for a, b in best if (parent[current == b] == a).all()]
         assert len(joined) == 1
         assert best[joined[0]] == pytest.approx(max(best.values()), abs=1e-6)
         current = parent
-    assert len(np.unique(current)) == 1
+        k = len(np.unique(current))
+        np.testing.assert_array_equal(merge_clusters(ClusterGraph.of(graph, labels), k, linkage), compact(current))
+    assert k == 1
 
 
 def merged(graph, labels, n_clusters, linkage):

@@ -84,6 +84,45 @@ def test_the_choice_finds_clear_groups_of_very_different_size(n_blobs):
     assert adjusted_rand_score(truth, labels) == 1
 
 
+@pytest.mark.parametrize(("n", "n_clusters", "expected"), [(210, 3, 42), (210, 10, 100), (20, 3, 20), (9000, 3, 1000)])
+def test_kmeans_runs_on_few_weighted_groups(n, n_clusters, expected):
+    H = np.random.default_rng(0).normal(size=(n, 2)) * [1, 5]
+    group, means, sizes = _partition.small_groups(H, n_clusters, np.random.default_rng(0))
+    assert 0.9 * expected < len(means) <= expected
+    np.testing.assert_array_equal(sizes, np.bincount(group))
+    np.testing.assert_allclose(means[7], H[group == 7].mean(axis=0))
+    within = np.square(H - means[group]).sum() / np.square(H - H.mean(axis=0)).sum()
+    assert within < 10 / expected  # near points
+
+
+def test_kmeans_on_weighted_groups_is_kmeans_on_their_points():
+    """Three points at 0 join the hundred at 1; were all places alike, those at 1 would join those at 1.9."""
+    places, sizes = np.array([[0.0], [1.0], [1.9]]), np.array([3, 100, 100])
+    for seed in range(5):
+        found = _partition.kmeans_labels(places, 2, np.random.default_rng(seed), sizes.astype(float))
+        points = _partition.kmeans_labels(np.repeat(places, sizes, axis=0), 2, np.random.default_rng(seed))
+        assert found[0] == found[1] != found[2]
+        assert points[0] == points[3] != points[103]
+
+
+def test_candidates_take_no_more_kmeans_for_more_points(monkeypatch):
+    """Rows times clusters of all runs of k-means: what a step of it costs."""
+    work, original = [], _partition.kmeans_labels
+
+    def counted(H, k, *args, **options):
+        work[-1] += min(len(H), 20_000) * k
+        return original(H, k, *args, **options)
+
+    monkeypatch.setattr(_partition, "kmeans_labels", counted)
+    for n in (6000, 24_000):
+        H, _ = make_blobs(n, n_features=2, centers=5, random_state=0)
+        graph = _graph.latent_graph(_graph.neighbor_distances(H, 5))
+        work.append(0)
+        _partition.candidate_partitions(H, graph, 5, np.random.default_rng(0))
+    groups = 1000 * (30 * 5 + 3 * 5 * (2 + 3 + 8))
+    assert work == [6000 * 1000 + groups, 20_000 * 1000 + groups]
+
+
 def test_kmeans_on_part_of_the_rows(blobs):
     H, _, truth = blobs
     labels = _partition.kmeans_labels(H, 3, np.random.default_rng(0), most_rows=100)

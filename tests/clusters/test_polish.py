@@ -1,4 +1,5 @@
 import numpy as np
+import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
 
 from scvcc._clusters.polish import polish
@@ -16,6 +17,13 @@ def test_polish_gains_modularity_and_empties_nothing(blobs, slow_modularity):
     alone = truth.copy()
     alone[0] = 3
     assert len(np.unique(polish(graph, alone[None], rng.permutation(210), 0.75)[0])) == 4
+
+
+def test_points_move_to_clusters_of_their_neighbors_only():
+    """At this resolution points of the larger cluster would gain in the other, where none of them has a neighbor."""
+    graph = sp.csr_matrix(np.kron(np.eye(3), [[0, 1], [1, 0]]).astype(np.float32))
+    labels = np.array([[0, 0, 0, 0, 1, 1]])
+    np.testing.assert_array_equal(polish(graph, labels, np.arange(6), 10.0), labels)
 
 
 def test_many_partitions_are_polished_as_each_alone(blobs):

@@ -16,7 +16,7 @@ from scvcc import VCC
 from scvcc._training import fitting, recipe
 
 for module in (fitting, recipe):
-    module.encoder_steps = lambda n, settings: 20  # every operation passes through Python here
+    module.encoder_steps = lambda n, n_clusters, settings: 20  # every operation passes through Python here
 
 with standin_device():
     try:

@@ -62,7 +62,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Weights that replace the objective's own, by name: "boundary", "contraction", "expansion", "clustering".
         0 switches a loss off.
     epochs
-        Epochs of end-to-end training. None: 80 steps, at most 4 epochs, for "compact"; 20 epochs for "paper". 0 skips
+        Epochs of end-to-end training. None: 40 steps, at most 4 epochs, for "compact"; 20 epochs for "paper". 0 skips
         the joint stage of "compact".
     batch_size
         Number of rows in a mini-batch of the encoder.
@@ -127,12 +127,12 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     n_neighbors: int = 16
     metric: str = "euclidean"
     n_pcs: int | None = 50
-    hidden: Sequence[int] = (500, 500, 500)
+    hidden: Sequence[int] = (256, 256, 256)
     objective: Literal["compact", "paper"] = "compact"
     loss_weights: Mapping[str, float] | None = None
     epochs: int | None = None
     batch_size: int = 256
-    learning_rate: float = 2e-3
+    learning_rate: float = 6e-3
     keep_stages: bool = False
     device: str | torch.device = "auto"
     max_train_cells: int | None = 100_000

@@ -16,11 +16,11 @@ from scvcc._training.run import Run
 from scvcc._training.settings import Settings
 
 
-def fit_encoder(encoder: Encoder, rows: Rows, H: np.ndarray, run: Run) -> None:
+def fit_encoder(encoder: Encoder, rows: Rows, H: np.ndarray, n_clusters: int, run: Run) -> None:
     """Teach the encoder the coordinates by regression from noisy input."""
     rng = run.rng("encoder")
     learner, target = Learner(encoder, rows, rng), torch.from_numpy(H).to(rows.device)
-    n_steps, step, settings = encoder_steps(len(rows), run.settings), 0, run.settings
+    n_steps, step, settings = encoder_steps(len(rows), n_clusters, run.settings), 0, run.settings
 
     def learn(batch: Tensor, step: int) -> dict[str, Tensor]:
         # beyond .1, errors count by size, not by square: a rare cluster is not drawn to a common one near it
@@ -51,9 +51,14 @@ def take_step(
     return terms
 
 
-def encoder_steps(n: int, settings: Settings, least_steps: int = 300, least_epochs: int = 4) -> int:
-    """Steps of the regression on `n` rows: fewer leave new points farther from where they belong."""
-    return max(least_steps, least_epochs * settings.n_batches(n))
+def encoder_steps(
+    n: int, n_clusters: int, settings: Settings, *, least: int = 300, each: int = 15, epochs: int = 4
+) -> int:
+    """Steps of the regression on `n` rows: with fewer, new points land farther from where they belong.
+
+    Every cluster is a place of its own to learn: the steps grow with them beyond 20.
+    """
+    return max(least, each * n_clusters, epochs * settings.n_batches(n))
 
 
 def shuffled_batches(n: int, batch_size: int, rng: Generator, device: torch.device) -> list[Tensor]:

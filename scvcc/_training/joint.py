@@ -32,7 +32,7 @@ def train_jointly(encoder: Encoder, rows: Rows, H: np.ndarray, centers: np.ndarr
     return stage.centers.detach().cpu().numpy()
 
 
-def joint_steps(n: int, settings: Settings, most_epochs: int = 4, most_steps: int = 80) -> int:
+def joint_steps(n: int, settings: Settings, most_epochs: int = 4, most_steps: int = 40) -> int:
     """Steps of the joint stage on `n` rows: more gain nothing."""
     if settings.epochs is not None:
         return settings.epochs * settings.n_batches(n)
@@ -80,7 +80,7 @@ class JointStage:
             self.frequencies = _losses.soft_assignment(self.bank, self.centers).sum(dim=0)
 
     def _take_step(self, *met: Tensor) -> dict[str, Tensor]:
-        rate = 0.1 * self.run.settings.learning_rate * (1 - self.step / self.total_steps)
+        rate = self.run.settings.learning_rate / 30 * (1 - self.step / self.total_steps)
         self.step += 1
         return take_step("joint", self.losses(*met), self.run, rate, *self.optimizers, beta=self.beta)
 

@@ -67,10 +67,11 @@ def _is_watched() -> bool:
 
 
 class Gauge:
-    """Measures the four losses of an embedding on a fixed sample of edges and disconnected pairs."""
+    """Measures the four losses of an embedding on a fixed sample of edges, disconnected pairs and points."""
 
     def __init__(self, graph: sp.csr_matrix, settings: Settings, rng: Generator, size: int = 20_000) -> None:
         self._pairs = draw_pairs(augmented_edges(graph), graph, size, rng)
+        self._points = rng.permutation(graph.shape[0])[: size // 4]
         self._settings = settings
 
     def __call__(self, H: np.ndarray, centers: np.ndarray, beta: float) -> dict[str, float]:
@@ -79,7 +80,8 @@ class Gauge:
         distances = (pair_distance(points[head], points[tail]) for head, tail in self._pairs)
         terms = drawn_losses(*distances, repulsion=self._settings.repulsion)
         if len(centers):
-            terms["clustering"] = self_training_loss(points, torch.from_numpy(np.asarray(centers, np.float64)))
+            sample = points[self._points]
+            terms["clustering"] = self_training_loss(sample, torch.from_numpy(np.asarray(centers, np.float64)))
         terms["total"] = weighted_total(terms, self._settings.weights, beta)
         return {name: float(value) for name, value in terms.items()} | {"beta": beta}
 

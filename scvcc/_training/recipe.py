@@ -61,7 +61,7 @@ def train_compact(encoder: Encoder, rows: Rows, run: Run) -> tuple[np.ndarray, n
     labels = find_clusters(structure, run)
     placed = place_clusters(structure, labels, run)
     H, centers = optimize_map(placed, labels, run)
-    fit_encoder(encoder, rows, H, run)
+    fit_encoder(encoder, rows, H, len(centers), run)
     centers = train_jointly(encoder, rows, H, centers, run)
     return centers, labels, {"start": start, "placed": placed, "coordinates": H}
 
@@ -82,4 +82,4 @@ def planned_steps(graph: sp.csr_matrix, settings: Settings) -> int:
     if settings.objective == "paper":
         return math.prod(planned_epochs(graph, settings))
     n = graph.shape[0]
-    return STRUCTURE_STEPS + MAP_STEPS + encoder_steps(n, settings) + joint_steps(n, settings)
+    return STRUCTURE_STEPS + MAP_STEPS + encoder_steps(n, settings.n_clusters or 0, settings) + joint_steps(n, settings)

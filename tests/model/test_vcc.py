@@ -402,7 +402,7 @@ def stored_kinds(X, folder):
 def test_rows_in_files_give_the_same_bits(data, tmp_path, monkeypatch):
     monkeypatch.setattr(_encoder, "BLOCK", 64)
     monkeypatch.setattr(_rows, "_rows_at_a_time", lambda X: 64)
-    monkeypatch.setattr(_fitting, "encoder_steps", lambda n, settings: 20)
+    monkeypatch.setattr(_fitting, "encoder_steps", lambda n, n_clusters, settings: 20)
     X = np.round(np.abs(data[0])).astype(np.uint8)  # whole numbers: no kind rounds
     kinds = stored_kinds(X, tmp_path)
     for limit in (120, None):

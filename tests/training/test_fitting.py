@@ -19,7 +19,7 @@ def test_encoder_learns_the_coordinates(blobs, make_run):
     X, graph, truth = blobs
     target = np.eye(4, 2, dtype=np.float32)[truth] * 3
     encoder, run = make(X, graph, (128, 128)), make_run(graph)
-    fit_encoder(encoder, Rows(X, CPU), target, run)
+    fit_encoder(encoder, Rows(X, CPU), target, 4, run)
     history = run.monitor.history()
     errors = history["anchor"]
     assert errors[-1] < 0.6 * errors[0]  # of noisy input
@@ -34,8 +34,9 @@ def test_batches_cover_all_rows_once():
     assert sorted(torch.cat(batches).tolist()) == list(range(103))
 
 
-def test_steps_grow_with_the_rows(settings):
-    assert [encoder_steps(n, settings()) for n in (100, 19_200, 19_201, 10**6)] == [300, 300, 304, 4 * 3907]
+def test_steps_grow_with_the_rows_and_the_clusters(settings):
+    assert [encoder_steps(n, 4, settings()) for n in (100, 19_200, 19_201, 10**6)] == [300, 300, 304, 4 * 3907]
+    assert [encoder_steps(100, k, settings()) for k in (2, 20, 40, 200)] == [300, 300, 600, 3000]
 
 
 def test_learner_reads_noisy_input(blobs):
@@ -59,7 +60,7 @@ def test_the_rate_of_the_encoder_falls_linearly_to_a_twentieth(blobs, make_run, 
     X, graph, truth = blobs
     rates, original = [], _fitting.take_step
     monkeypatch.setattr(_fitting, "take_step", lambda *args, **kw: rates.append(args[3]) or original(*args, **kw))
-    fit_encoder(make(X, graph, (8,)), Rows(X, CPU), np.eye(4, 2, dtype=np.float32)[truth], make_run(graph))
+    fit_encoder(make(X, graph, (8,)), Rows(X, CPU), np.eye(4, 2, dtype=np.float32)[truth], 4, make_run(graph))
     np.testing.assert_allclose(rates, 2e-3 * (1 - 0.95 * np.arange(300) / 300))
 
 
@@ -68,5 +69,5 @@ def test_large_errors_count_by_size(blobs, make_run):
     X, graph, _ = blobs
     encoder, run = make(X, graph, (8,)), make_run(graph, learning_rate=1e-9)
     target = encode(encoder, Rows(X, CPU)).numpy() + 5
-    fit_encoder(encoder, Rows(X, CPU), target, run)
+    fit_encoder(encoder, Rows(X, CPU), target, 4, run)
     assert run.monitor.history()["anchor"][0] == pytest.approx(4.95, abs=0.1)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from scvcc._training import joint as _joint
 from scvcc._training.encoder import Encoder, Rows, encode
 from scvcc._training.fitting import Learner
 from scvcc._training.joint import JointStage, joint_steps
@@ -59,8 +60,18 @@ def test_epochs_zero_skips_the_joint_stage(blobs, trained_on):
 
 
 def test_joint_stage_is_budgeted_in_steps(settings):
-    assert [joint_steps(n, settings()) for n in (100, 1000, 20_000, 10**6)] == [4, 16, 80, 80]
+    assert [joint_steps(n, settings()) for n in (100, 1000, 20_000, 10**6)] == [4, 16, 40, 40]
     assert joint_steps(1000, settings(epochs=7)) == 7 * 4
+
+
+def test_the_rate_is_a_thirtieth_of_the_encoders_and_falls_linearly(blobs, make_run, monkeypatch):
+    X, graph, truth = blobs
+    rates, original = [], _joint.take_step
+    monkeypatch.setattr(_joint, "take_step", lambda *args, **kw: rates.append(args[3]) or original(*args, **kw))
+    encoder = Encoder(6, (8,), 2, torch.Generator().manual_seed(0))
+    coordinates = np.eye(4, 2, dtype=np.float32)[truth]
+    _joint.train_jointly(encoder, Rows(X, CPU), coordinates, np.eye(4, 2), make_run(graph, learning_rate=6e-3))
+    np.testing.assert_allclose(rates, 2e-4 * (1 - np.arange(8) / 8))
 
 
 def test_the_bank_holds_the_last_embeddings(stage):

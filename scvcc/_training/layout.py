@@ -52,8 +52,9 @@ def optimize_map(placed: np.ndarray, labels: np.ndarray, run: Run) -> tuple[np.n
 
 def _optimize(points: FreeCoordinates, stage: str, run: Run, report_every: int = 25) -> None:
     while points.step < points.total_steps:
+        before = points.step
         points.run(report_every)
-        run.monitor.advance(stage, report_every)
+        run.monitor.advance(stage, points.step - before)
         labels = nearest_center(points.H, points.centers) if len(points.centers) else None
         run.monitor.record(stage, points.step, run.gauge(points.H, points.centers, points.beta), labels=labels)
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.random import Generator
 from scipy.stats import binom
 
-from scvcc._clusters.merging import ClusterGraph, Linkage, compact
+from scvcc._clusters.merging import ClusterGraph, compact
 
 LEVEL = 0.05  # a split is supported below this p-value
 DEPTH = 0.8  # a valley shallower than this share of the lower peak is none
@@ -202,6 +202,12 @@ def support_between(points: Points, labels: np.ndarray, rng: Generator) -> Suppo
     return Support(pairs, link, np.array(p, dtype=float))
 
 
+def _link_strength(view: ClusterGraph) -> np.ndarray:
+    """Weight between clusters relative to their volumes, (k, k); merging the most strongly linked keeps rare types longest."""
+    chance = np.outer(view.volume, view.volume) ** 0.75
+    return np.divide(view.share, chance, out=np.zeros_like(view.share), where=chance > 0)
+
+
 def merge_unsupported(points: Points, labels: np.ndarray, rng: Generator) -> np.ndarray:
     """The merged cluster of each cluster: neighbors merge, the most strongly linked first, until all are supported.
 
@@ -209,7 +215,7 @@ def merge_unsupported(points: Points, labels: np.ndarray, rng: Generator) -> np.
     merged of several is no longer one hump, and the first test then sees little.
     """
     first, rows = ClusterGraph.of(points.graph, labels), [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
-    strength = Linkage(power=0.75).strength(first.share, first.volume[:, None], first.volume[None, :])
+    strength = _link_strength(first)
     known: dict[tuple[bytes, bytes], bool] = {}
 
     def supported(a: np.ndarray, b: np.ndarray) -> bool:
@@ -222,9 +228,8 @@ def merge_unsupported(points: Points, labels: np.ndarray, rng: Generator) -> np.
     parent, merging = np.arange(len(rows)), True
     while merging:
         view, merging = first.merged(parent), False
-        pairs = neighbor_pairs(view)[0]
-        chance = view.volume[pairs[:, 0]] * view.volume[pairs[:, 1]]
-        for a, b in pairs[np.argsort(-view.share[pairs[:, 0], pairs[:, 1]] / chance**0.75, kind="stable")]:
+        pairs, linked = neighbor_pairs(view)[0], _link_strength(view)
+        for a, b in pairs[np.argsort(-linked[pairs[:, 0], pairs[:, 1]], kind="stable")]:
             sides = np.flatnonzero(parent == a), np.flatnonzero(parent == b)
             key = sides[0].tobytes(), sides[1].tobytes()
             if key not in known:

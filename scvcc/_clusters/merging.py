@@ -78,7 +78,7 @@ class Linkage:
     def merges(self, clusters: ClusterGraph, n_clusters: int = 1) -> np.ndarray:
         """Greedy merges down to `n_clusters`: the cluster that is kept and the higher one that it absorbs, (merges, 2)."""
         size, gains = clusters.size.astype(np.float64), self.resolution is not None
-        factor, power = (math.sqrt(self.resolution), 1.0) if gains else (1.0, self.power)
+        factor, power = (1.0, self.power) if self.resolution is None else (math.sqrt(self.resolution), 1.0)
         least = float(self.least(size.sum()))
         return _merges(clusters.share.copy(), clusters.volume.copy(), size, n_clusters, gains, factor, power, least)
 

@@ -430,8 +430,6 @@ def test_an_unknown_kind_of_array_is_named():
     [
         ({"use_rep": "none"}, "use_rep='none' is neither 'X' nor a key of adata.obsm, which has nothing"),
         ({"layer": "none"}, "layer='none' is not in adata.layers"),
-        ({"n_pcs": -1}, "n_pcs must be a whole number"),
-        ({"n_pcs": 2.0}, "n_pcs must be a whole number"),
         ({"n_pcs": 5, "use_rep": "X"}, "does not apply to use_rep='X'"),
         ({"n_pcs": 20}, "n_pcs=20, but the data allow 19"),
         ({"n_neighbors": 240}, "n_neighbors=240 needs more than 240 cells"),

@@ -389,10 +389,16 @@ def test_references_of_the_wrong_kind(reference, query, file, tmp_path):
         scvcc.tl.map_query(query, plain)
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.1, "high", True, np.nan])
-def test_min_confidence_is_checked(query, file, value):
+@pytest.mark.parametrize(
+    ("value", "error", "allowed"),
+    [
+        *((value, ValueError, "from 0 to 1") for value in (-0.1, 1.1, np.nan)),
+        *((value, TypeError, "a number or None") for value in ("high", True)),
+    ],
+)
+def test_min_confidence_is_checked(query, file, value, error, allowed):
     for name in ("min_confidence", "max_novelty"):
-        with pytest.raises(ValueError, match=f"{name} must be from 0 to 1"):
+        with pytest.raises(error, match=f"{name} must be {allowed}, found"):
             scvcc.tl.map_query(query, file, **{name: value})
 
 

@@ -151,7 +151,7 @@ def test_what_cannot_be_saved(model, tmp_path):
             model.save(path, extra=nan)
     with pytest.raises(ValueError, match="extra.a must be a list of strings"):
         model.save(path, extra={"a": np.array("text")})
-    with pytest.raises(TypeError, match="extra must be a dict.*found int"):
+    with pytest.raises(TypeError, match="extra must be a dict or None, found 3 of type int"):
         model.save(path, extra=3)
     with pytest.raises(ValueError, match="too large"):
         model.save(path, extra={"a": "x" * _files.HEADER_LIMIT})
@@ -257,7 +257,7 @@ def test_vcc_refuses_such_a_target_before_it_computes(blobs, tmp_path, kind, mon
 @pytest.mark.parametrize("path", [True, 1, None, 2.5, b"m", "", "a\0b", ["m"]])
 def test_a_path_is_a_path(model, path):
     for function in (model.save, VCC.load):
-        with pytest.raises(TypeError, match="path must name a file"):
+        with pytest.raises(TypeError, match="path must (be a string or a path|name a file), found"):
             function(path)
     os.fstat(1)  # file descriptors are not paths: 1 is still open
 
@@ -283,7 +283,7 @@ with standin_device():
 
 
 def test_device_is_checked(file):
-    with pytest.raises(ValueError, match="not a torch device"):
+    with pytest.raises(ValueError, match="device='toaster' cannot be used"):
         VCC.load(file, device="toaster")
 
 

@@ -31,16 +31,24 @@ def calibrate_sharpness(
     Student-t assignments among K centers are far from certain even at a center, since every other center keeps a share.
     With this power, a probability of .9 means that about nine in ten neighbors of such points carry that label.
     """
+    heads, tails, weights = random_edges(graph, n_edges, rng)
+    return best_power(-np.log1p(cdist(H[heads], centers, "sqeuclidean")), labels[tails], weights)
+
+
+def random_edges(graph: sp.csr_matrix, n_edges: int, rng: Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both ends and the weights of different edges, all of them if there are no more."""
     entries = rng.choice(graph.nnz, min(graph.nnz, n_edges), replace=False)
-    heads = np.searchsorted(graph.indptr, entries, side="right") - 1
-    neighbor_labels, weights = labels[graph.indices[entries]], graph.data[entries]
-    logits = -np.log1p(cdist(H[heads], centers, "sqeuclidean"))
+    return np.searchsorted(graph.indptr, entries, side="right") - 1, graph.indices[entries], graph.data[entries]
 
-    def neighbor_surprise(log_sharpness: float) -> float:
-        log_probabilities = log_softmax(np.exp(log_sharpness) * logits, axis=1)
-        return -float(np.average(log_probabilities[np.arange(len(entries)), neighbor_labels], weights=weights))
 
-    return float(np.exp(minimize_scalar(neighbor_surprise, bounds=(-2.0, 4.0), method="bounded").x))
+def best_power(logits: np.ndarray, targets: np.ndarray, weights: np.ndarray, lowest: float = -2.0) -> float:
+    """The power, from exp(lowest) on, of the probabilities in each row with which they predict the targets best."""
+
+    def surprise(log_power: float) -> float:
+        log_probabilities = log_softmax(np.exp(log_power) * logits, axis=1)
+        return -float(np.average(log_probabilities[np.arange(len(targets)), targets], weights=weights))
+
+    return float(np.exp(minimize_scalar(surprise, bounds=(lowest, 4.0), method="bounded").x))
 
 
 def drop_small_clusters(H: np.ndarray, centers: np.ndarray, min_size: int) -> np.ndarray:

@@ -32,6 +32,10 @@ class ClusterGraph:
         share = np.bincount(pairs.ravel(), weights=self.share.ravel(), minlength=k * k).reshape(k, k)
         return type(self)(share, np.bincount(parent, weights=self.size, minlength=k))
 
+    def among(self, clusters: np.ndarray) -> Self:
+        """The view of some clusters alone, as shares of the weight of the whole graph."""
+        return type(self)(self.share[np.ix_(clusters, clusters)], self.size[clusters])
+
     @cached_property
     def volume(self) -> np.ndarray:
         """Share of the graph's weight at each cluster, (k,)."""

@@ -25,6 +25,7 @@ from safetensors.numpy import save as format_tensors
 
 from scvcc import __version__
 from scvcc._clusters.novelty import Sample
+from scvcc._clusters.tree import LeafRule, Tree
 from scvcc._training.encoder import Encoder
 
 FORMAT = 1  # raised when an older reader would go wrong
@@ -49,7 +50,8 @@ def save_model(model: Any, path: str | os.PathLike[str], extra: Mapping[str, Any
     encoder = {f"encoder.{name}": array for name, array in model.encoder_.arrays().items()}
     fitted = {"centers": model.cluster_centers_, "embedding": model.embedding_}
     fitted["labels"] = model.labels_.astype(np.int64)
-    fitted |= {f"sample.{part}": array for part, array in vars(model.sample_).items()}
+    for name, parts in (("sample", model.sample_), ("tree", model.tree_), ("leaf_rule", model.leaf_rule_)):
+        fitted |= {f"{name}.{part}": array for part, array in vars(parts).items()}
     extra = getattr(model, "extra_", {}) if extra is None else extra
     if not isinstance(extra, Mapping):
         raise TypeError(f"extra must be a dict of names and values, found {type(extra).__name__}.")
@@ -125,7 +127,8 @@ def _restored(cls: Any, arrays: Arrays, meta: dict[str, Any], device: torch.devi
     model.embedding_, model.labels_ = arrays["embedding"], arrays["labels"]
     model.cluster_centers_, model.sharpness_ = arrays["centers"], sharpness
     model.n_clusters_, model.n_features_in_ = len(model.cluster_centers_), layers[0]
-    model.sample_ = Sample(**{field.name: arrays[f"sample.{field.name}"] for field in fields(Sample)})
+    for name, kind in (("sample", Sample), ("tree", Tree), ("leaf_rule", LeafRule)):
+        setattr(model, f"{name}_", kind(**{field.name: arrays[f"{name}.{field.name}"] for field in fields(kind)}))
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"]
     kept = {name.removeprefix("extra."): value for name, value in arrays.items() if name.startswith("extra.")}
@@ -146,6 +149,7 @@ def _check_shapes(found: Shapes, layers: Any) -> None:
         raise ValueError(f"the sizes of the layers must be positive whole numbers, found {layers!r:.200}.")
     found = {name: kind for name, kind in found.items() if not name.removeprefix("text.").startswith("extra.")}
     (n, *_), (K, *_), (m, dim) = (found[name][0] for name in ("embedding", "centers", "sample.rows"))
+    (n_leaves,) = found["tree.size"][0]
     expected: Shapes = {
         "encoder.center": ((layers[0],), "float32"),
         "encoder.scale": ((), "float32"),
@@ -155,6 +159,12 @@ def _check_shapes(found: Shapes, layers: Any) -> None:
         "sample.rows": ((m, dim), "float32"),
         "sample.distances": ((m,), "float32"),
         "sample.projection": ((layers[-2], dim), "float32"),
+        "tree.cluster": ((n_leaves,), "int64"),
+        "tree.size": ((n_leaves,), "int64"),
+        "tree.merges": ((n_leaves - 1, 2), "int64"),
+        "tree.link": ((n_leaves - 1,), "float64"),
+        "leaf_rule.weights": ((layers[1] if len(layers) > 2 else layers[0], n_leaves), "float32"),
+        "leaf_rule.offset": ((n_leaves,), "float32"),
     }
     names = [*(f"hidden.{2 * i}" for i in range(len(layers) - 2)), "head"]
     for name, fan_in, fan_out in zip(names, layers, layers[1:], strict=False):
@@ -175,6 +185,7 @@ def _check_values(arrays: Arrays, layers: list[int]) -> None:
     labels, n, K = arrays["labels"], len(arrays["labels"]), len(arrays["centers"])
     if not K or not n or labels.min() < 0 or labels.max() >= K:
         raise ValueError(f"the labels of {n} rows do not fit {K} centers.")
+    _check_tree(arrays["tree.cluster"], arrays["tree.merges"], K)
     if not arrays["encoder.scale"] > 0:
         raise ValueError("the scale of the encoder is not positive.")
     if "feature_names" in arrays and len(arrays["feature_names"]) != layers[0]:
@@ -182,6 +193,19 @@ def _check_values(arrays: Arrays, layers: list[int]) -> None:
     distances = arrays["sample.distances"]
     if min(arrays["sample.rows"].shape) < 1 or len(distances) < 2 or distances[0] < 0 or (np.diff(distances) < 0).any():
         raise ValueError("its sample of training rows has too few of them, or distances out of order.")
+
+
+def _check_tree(cluster: np.ndarray, merges: np.ndarray, K: int) -> None:
+    """Every node is absorbed once, by an earlier one that is still there; and the fitted clusters are on the way."""
+    kept, absorbed = merges.T
+    is_complete = np.array_equal(np.sort(absorbed), np.arange(1, len(cluster))) and (kept >= 0).all()
+    if is_complete and (kept < absorbed).all():
+        ends = np.append(len(cluster), np.argsort(absorbed))  # the merge that a node ends with
+        if (ends[kept] > np.arange(len(merges))).all() and K <= len(cluster):
+            node = Tree(cluster, cluster, merges, kept).cut(K)
+            if np.array_equal(node, cluster):
+                return
+    raise ValueError(f"its tree is not one, or does not pass through {K} clusters.")
 
 
 # ------------------------------------------------------------------------------------------------ the container

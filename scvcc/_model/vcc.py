@@ -3,30 +3,44 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from scipy import sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from scvcc._clusters import assignment
-from scvcc._clusters.assignment import by_size, calibrate_sharpness, drop_small_clusters, nearest_center
+from scvcc._clusters.assignment import by_size, calibrate_sharpness, drop_small_clusters, nearest_center, random_edges
+from scvcc._clusters.merging import compact
 from scvcc._clusters.novelty import Sample, novelty, projection, take_sample
-from scvcc._model.checks import as_seed, validated, warn
+from scvcc._clusters.tree import (
+    LeafRule,
+    Tree,
+    assign_leaves,
+    calibrated,
+    find_leaves,
+    fit_leaf_rule,
+    grow_tree,
+    leaf_probabilities,
+)
+from scvcc._model.checks import as_seed, check_integer, validated, warn
 from scvcc._model.files import load_model, save_model
 from scvcc._model.lazy import is_lazy
 from scvcc._model.neighbors import Batches, search
 from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.rows import checked, lazily, over_blocks, readable, values
-from scvcc._training.encoder import Encoder, Rows, encode, encode_with_features
+from scvcc._training.encoder import Encoder, Rows, encode, encode_first_layer, encode_with_features
 from scvcc._training.graph import GraphMode, Matrix, given_graph
-from scvcc._training.recipe import train
+from scvcc._training.recipe import Trained, train
 from scvcc._training.run import stream
 from scvcc._training.threads import threads
+
+MOST_LEAVES = 256  # or twice as many as clusters: each leaf takes a column of weights in the model
 
 
 @dataclass(repr=False, eq=False)  # a constructor that stores its arguments, as scikit-learn asks
@@ -95,6 +109,11 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Centers on the map.
     n_clusters_ : int
         Number of clusters.
+    tree_ : Tree
+        Nested partitions, from one cluster to `len(tree_.size)`, that pass through the fitted one: `tree_.names(30)` names
+        the clusters that `predict(X, n_clusters=30)` numbers. Leaves have about `min_cluster_size` rows or more.
+    leaves_ : ndarray of shape (n,)
+        Leaf of the tree of each row.
     trained_rows_ : ndarray of shape (m,)
         Numbers of the rows that were trained on, ascending: all of them, or the sketch.
     graph_ : csr_matrix of shape (m, m)
@@ -209,6 +228,10 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             own = labels if rows is None else labels[rows]
             sharpness = calibrate_sharpness(trained.H, centers, own, latent, stream(seed, "assignment"))
             sample = _sample_of_all(X, trained.encoder, stream(seed, "novelty"))
+            tree, rule, leaves = _grown(trained, part, own, latent, settings.min_cluster_size, stream(seed, "tree"))
+            if rows is not None:
+                leaves = over_blocks(lambda block: _leaf(trained.encoder, centers, tree, rule, block), X)
+                tree = replace(tree, size=np.bincount(leaves, minlength=len(tree.size)))
         _warn_if_fewer(len(centers), self.n_clusters)
 
         self.encoder_, self.device_ = trained.encoder, str(device)
@@ -217,6 +240,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         self.embedding_, self.labels_ = H, labels
         self.cluster_centers_, self.n_clusters_ = centers, len(centers)
         self.sharpness_, self.sample_ = sharpness, sample
+        self.tree_, self.leaf_rule_, self.leaves_ = tree, rule, leaves
         for name in ("stages_", "extra_"):  # of an earlier fit, or of the file that the model was loaded from
             self.__dict__.pop(name, None)
         if self.keep_stages:
@@ -271,13 +295,15 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         return _over_rows(self, X, _transformed)
 
-    def predict(self, X: Matrix) -> np.ndarray:
+    def predict(self, X: Matrix, n_clusters: int | None = None) -> np.ndarray:
         """Label rows by the nearest center on the map.
 
         Parameters
         ----------
         X
             Dense or sparse, with the features of the training data.
+        n_clusters
+            Cut the tree of clusters where it has so many. None: the clusters of the fit.
 
         Returns
         -------
@@ -291,20 +317,30 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> model = scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X)
         >>> bool((model.predict(X[:4]) == model.labels_[:4]).all())
         True
-        """
-        return _over_rows(self, X, _predicted)
 
-    def predict_proba(self, X: Matrix) -> np.ndarray:
+        Coarser and finer clusters of the same fit:
+
+        >>> model.tree_.names(2)
+        ['0+1', '2']
+        >>> model.predict(X, n_clusters=2).max()
+        1
+        """
+        return _over_rows(self, X, partial(_predicted, n_clusters=n_clusters), n_clusters)
+
+    def predict_proba(self, X: Matrix, n_clusters: int | None = None) -> np.ndarray:
         """Probability of each cluster: the soft assignment, sharpened so that it predicts the labels of neighbors.
 
         Parameters
         ----------
         X
             Dense or sparse, with the features of the training data.
+        n_clusters
+            Cut the tree of clusters where it has so many. The probabilities of the parts of a cluster add up to its own.
+            None: the clusters of the fit.
 
         Returns
         -------
-        Probabilities (n, n_clusters_).
+        Probabilities (n, n_clusters).
 
         Examples
         --------
@@ -315,7 +351,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> model.predict_proba(X[:4]).sum(axis=1).round(6).tolist()
         [1.0, 1.0, 1.0, 1.0]
         """
-        return _over_rows(self, X, _probable)
+        return _over_rows(self, X, partial(_probable, n_clusters=n_clusters), n_clusters)
 
     def novelty(self, X: Matrix) -> np.ndarray:
         """How unlike the training rows each row is, as a percentile of the training rows themselves.
@@ -443,9 +479,20 @@ def place(model: VCC, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(both[:, :-1]), both[:, -1]
 
 
-def _over_rows(model: VCC, X: Matrix, function: Callable[[VCC, Matrix], np.ndarray]) -> np.ndarray:
+def relabeled(model: VCC, X: Matrix, n_clusters: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels where the tree is cut into so many clusters, and the probability of each."""
+    labels = _over_rows(model, X, partial(_predicted, n_clusters=n_clusters), n_clusters)
+    P = _over_rows(model, X, partial(_probable, n_clusters=n_clusters))
+    return labels, P[np.arange(len(P)), labels]
+
+
+def _over_rows(
+    model: VCC, X: Matrix, function: Callable[[VCC, Matrix], np.ndarray], n_clusters: int | None = None
+) -> np.ndarray:
     """What `function` makes of a model and the rows of `X`, which are read block by block; lazily if dask holds them."""
     check_is_fitted(model)
+    if n_clusters is not None:
+        check_cut(n_clusters, len(model.tree_.size))
     X = readable(model, X, reset=False)
     if is_lazy(X):
         return lazily(partial(function, _without_rows(model)), X)
@@ -456,7 +503,7 @@ def _over_rows(model: VCC, X: Matrix, function: Callable[[VCC, Matrix], np.ndarr
 def _without_rows(model: VCC) -> VCC:
     """The model without what it knows of single rows, light enough to travel to other processes."""
     light = copy(model)
-    for name in ("embedding_", "labels_", "trained_rows_", "graph_", "history_", "stages_", "extra_"):
+    for name in ("embedding_", "labels_", "leaves_", "trained_rows_", "graph_", "history_", "stages_", "extra_"):
         light.__dict__.pop(name, None)
     return light
 
@@ -465,12 +512,33 @@ def _transformed(model: VCC, block: Matrix) -> np.ndarray:
     return _embedded(model.encoder_, block)
 
 
-def _predicted(model: VCC, block: Matrix) -> np.ndarray:
-    return nearest_center(_embedded(model.encoder_, block), model.cluster_centers_)
+def _predicted(model: VCC, block: Matrix, n_clusters: int | None = None) -> np.ndarray:
+    tree = model.tree_
+    if n_clusters is None or n_clusters <= model.n_clusters_:
+        labels = nearest_center(_embedded(model.encoder_, block), model.cluster_centers_)
+        return labels if n_clusters is None else tree.cut(n_clusters)[tree.first][labels]
+    return tree.cut(n_clusters)[_leaf(model.encoder_, model.cluster_centers_, tree, model.leaf_rule_, block)]
 
 
-def _probable(model: VCC, block: Matrix) -> np.ndarray:
-    return probabilities(model, _embedded(model.encoder_, block))
+def _probable(model: VCC, block: Matrix, n_clusters: int | None = None) -> np.ndarray:
+    P, tree = probabilities(model, _embedded(model.encoder_, block)), model.tree_
+    if n_clusters is None:
+        return P
+    node = tree.cut(n_clusters)
+    if n_clusters <= model.n_clusters_:
+        node = node[tree.first]
+    else:
+        P = leaf_probabilities(_leaf_scores(model.encoder_, model.leaf_rule_, block), P, tree.cluster)
+    return P @ (node[:, None] == np.arange(n_clusters))
+
+
+def _leaf(encoder: Encoder, centers: np.ndarray, tree: Tree, rule: LeafRule, block: Matrix) -> np.ndarray:
+    labels = nearest_center(_embedded(encoder, block), centers)
+    return assign_leaves(_leaf_scores(encoder, rule, block), labels, tree.cluster)
+
+
+def _leaf_scores(encoder: Encoder, rule: LeafRule, block: Matrix) -> np.ndarray:
+    return encode_first_layer(encoder, Rows(checked(block), encoder.center.device), rule.weights) + rule.offset
 
 
 def _novel(model: VCC, block: Matrix) -> np.ndarray:
@@ -486,6 +554,11 @@ def _placed(model: VCC, block: Matrix) -> np.ndarray:
     rows = Rows(checked(block), model.encoder_.center.device)
     H, Z = encode_with_features(model.encoder_, rows, model.sample_.projection)
     return np.column_stack([H, novelty(model.sample_, Z)])
+
+
+def check_cut(n_clusters: int, n_leaves: int) -> None:
+    """Refuse a number of clusters that the tree does not have."""
+    check_integer("n_clusters", n_clusters, (1, n_leaves), "the leaves of the tree")
 
 
 def _warn_if_fewer(n_found: int, n_clusters: int | None) -> None:
@@ -516,6 +589,25 @@ def _numbered_by_size(H: np.ndarray, centers: np.ndarray, least: int | None) -> 
     labels = over_blocks(lambda block: nearest_center(block, centers), H)
     order = by_size(labels, len(centers))
     return np.argsort(order)[labels], centers[order]
+
+
+def _grown(
+    trained: Trained, X: Matrix, labels: np.ndarray, graph: sp.csr_matrix, min_size: int, rng: np.random.Generator
+) -> tuple[Tree, LeafRule, np.ndarray]:
+    """The tree over the rows trained on, the rule that tells its leaves, and the leaf of each row by that rule."""
+    leaf = find_leaves(trained.structure, graph, labels, rng, min_size)
+    tree, order = grow_tree(graph, leaf, labels)
+    most = min(len(order), max(MOST_LEAVES, 2 * len(trained.centers)))
+    leaf = tree.cut(most)[np.argsort(order)[leaf]]
+    cluster = tree.cluster[np.unique(tree.cut(most), return_index=True)[1]]
+
+    rows = Rows(X, trained.encoder.center.device)
+    rule = fit_leaf_rule(encode_first_layer(trained.encoder, rows), leaf, rng)
+    scores = encode_first_layer(trained.encoder, rows, rule.weights) + rule.offset
+    leaf = assign_leaves(scores, labels, cluster)
+    rule = calibrated(rule, scores, leaf, cluster, random_edges(graph, 2000, rng))
+    tree, order = grow_tree(graph, compact(leaf), labels)
+    return tree, rule.among(np.unique(leaf)[order]), np.argsort(order)[compact(leaf)]
 
 
 def _sample_of_all(X: Matrix, encoder: Encoder, rng: np.random.Generator) -> Sample:

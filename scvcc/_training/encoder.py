@@ -70,6 +70,10 @@ class Encoder(nn.Module):
         """Last hidden layer of a batch."""
         return self.hidden((x - self.center) / self.scale)
 
+    def first_layer(self, x: Tensor) -> Tensor:
+        """First hidden layer of a batch."""
+        return self.hidden[:2]((x - self.center) / self.scale)
+
 
 def _arrived(sizes: Sequence[int], arrays: Mapping[str, np.ndarray], device: str) -> Encoder:
     return Encoder.of(sizes, arrays).to("cuda" if device == "cuda" and torch.cuda.is_available() else "cpu")
@@ -145,6 +149,14 @@ def encode_with_features(encoder: Encoder, rows: Rows, projection: np.ndarray) -
         H.append(encoder.head(features)[:size].cpu().numpy())
         Z.append((features @ onto)[:size].cpu().numpy())
     return np.concatenate(H), np.concatenate(Z)
+
+
+@torch.no_grad()
+def encode_first_layer(encoder: Encoder, rows: Rows, weights: np.ndarray | None = None) -> np.ndarray:
+    """First hidden layer, (n, width), or the product with `weights`."""
+    onto = None if weights is None else torch.from_numpy(weights).to(rows.device)
+    blocks = ((encoder.first_layer(x), size) for x, size in _full_blocks(rows))
+    return np.concatenate([(z if onto is None else z @ onto)[:size].cpu().numpy() for z, size in blocks])
 
 
 def _full_blocks(rows: Rows) -> Iterator[tuple[Tensor, int]]:

@@ -12,15 +12,15 @@ from scvcc._training import losses as _losses
 from scvcc._training.encoder import Encoder, Rows, encode
 from scvcc._training.fitting import take_step
 from scvcc._training.monitor import mean_losses
-from scvcc._training.run import Run
+from scvcc._training.run import Outcome, Run
 from scvcc._training.sampling import augmented_edges, draw_pairs
 from scvcc._training.settings import Settings, beta
 
 BATCH = 200  # edges; with the learning rate, momentum and weight decay below, the paper's
 
 
-def train_paper(encoder: Encoder, rows: Rows, run: Run) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Train the encoder on sampled edges from random weights; returns centers, labels and the map at the start.
+def train_paper(encoder: Encoder, rows: Rows, run: Run) -> Outcome:
+    """Train the encoder on sampled edges from random weights; the only stage to see is the map at the start.
 
     Centers start by k-means after the first epoch, when β is still zero. Training ends early once the labels have settled.
     """
@@ -33,7 +33,7 @@ def train_paper(encoder: Encoder, rows: Rows, run: Run) -> tuple[np.ndarray, np.
         change = run.monitor.record("paper", (epoch + 1) * n_steps, losses, labels=stage.labels())
         if change < settled:
             break
-    return stage.centers.detach().cpu().numpy(), stage.labels(), {"start": start}
+    return stage.centers.detach().cpu().numpy(), stage.labels(), stage.H.cpu().numpy(), {"start": start}
 
 
 def planned_epochs(graph: sp.csr_matrix, settings: Settings) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from scvcc._training.joint import joint_steps, train_jointly
 from scvcc._training.layout import MAP_STEPS, STRUCTURE_STEPS, optimize_map, optimize_structure, place_clusters
 from scvcc._training.monitor import Monitor
 from scvcc._training.paper import planned_epochs, train_paper
-from scvcc._training.run import Run, draw_seed, stream
+from scvcc._training.run import Outcome, Run, draw_seed, stream
 from scvcc._training.settings import Settings
 from scvcc._training.threads import restored_threads
 
@@ -32,6 +32,7 @@ class Trained:
     encoder: Encoder
     centers: np.ndarray  # (K, latent_dim)
     H: np.ndarray  # (n, latent_dim)
+    structure: np.ndarray  # (n, dim): coordinates in which clusters were found
     history: dict[str, np.ndarray]
     stages: dict[str, np.ndarray]
 
@@ -47,23 +48,20 @@ def train(
     rows = Rows(X, device)
     objective = train_paper if settings.objective == "paper" else train_compact
     with Monitor(planned_steps(graph, settings), show=progress) as monitor:
-        centers, labels, stages = objective(encoder, rows, Run(graph, settings, seed, monitor))
+        centers, labels, structure, stages = objective(encoder, rows, Run(graph, settings, seed, monitor))
     H = encode(encoder, rows).cpu().numpy()
-    return Trained(encoder, fill_empty_clusters(H, centers, labels), H, monitor.history(), stages)
+    return Trained(encoder, fill_empty_clusters(H, centers, labels), H, structure, monitor.history(), stages)
 
 
-def train_compact(encoder: Encoder, rows: Rows, run: Run) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """The recipe: coordinates in many dimensions, clusters, coordinates of the map, then the encoder.
-
-    Returns the centers, the partition they were made for, and views of the map on the way.
-    """
+def train_compact(encoder: Encoder, rows: Rows, run: Run) -> Outcome:
+    """The recipe: coordinates in many dimensions, clusters, coordinates of the map, then the encoder."""
     start, structure = optimize_structure(run)
     labels = find_clusters(structure, run)
     placed = place_clusters(structure, labels, run)
     H, centers = optimize_map(placed, labels, run)
     fit_encoder(encoder, rows, H, len(centers), run)
     centers = train_jointly(encoder, rows, H, centers, run)
-    return centers, labels, {"start": start, "placed": placed, "coordinates": H}
+    return centers, labels, structure, {"start": start, "placed": placed, "coordinates": H}
 
 
 def find_clusters(H: np.ndarray, run: Run) -> np.ndarray:

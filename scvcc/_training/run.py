@@ -5,6 +5,7 @@ There is one random stream for each stage, so that a change in one stage leaves 
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,8 +14,10 @@ from numpy.random import Generator
 from scvcc._training.monitor import Gauge, Monitor
 from scvcc._training.settings import Settings
 
+# what an objective returns: centers, the partition they were made for, the coordinates it was found in, views on the way
+Outcome: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
 STAGES = tuple(
-    "weights losses structure clusters placing map encoder joint paper assignment novelty parts evidence".split()
+    "weights losses structure clusters placing map encoder joint paper assignment novelty parts evidence tree".split()
 )
 
 

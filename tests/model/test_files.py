@@ -120,6 +120,7 @@ def test_golden_file():
     np.testing.assert_allclose(model.transform(stored["rows"]), stored["map"], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(model.predict(stored["rows"]), stored["labels"])
     np.testing.assert_allclose(model.predict_proba(stored["rows"]), stored["proba"], atol=1e-4)
+    np.testing.assert_array_equal(model.predict(stored["rows"], n_clusters=6), stored["finer"])
     np.testing.assert_allclose(model.novelty(stored["rows"]), stored["novelty"], atol=1 / 50)
     assert stored["names"].tolist() == ["first", "zweite", "troisième"]
     assert stored["note"] == "golden"

@@ -1,6 +1,6 @@
 """The four losses of VCC as pure functions of distances and soft assignments."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -60,8 +60,9 @@ def clustering_loss(P: Tensor, Q: Tensor) -> Tensor:
     return (P * (P.clamp(min=tiny).log() - Q.clamp(min=tiny).log())).sum(dim=1).mean()
 
 
-def drawn_losses(d_minus: Tensor, d_plus: Tensor, d_apart: Tensor, *, repulsion: float) -> dict[str, Tensor]:
+def drawn_losses(H: Tensor, pairs: Iterable[tuple[Any, Any]], *, repulsion: float) -> dict[str, Tensor]:
     """The losses of edges drawn from E⁻, edges drawn from E⁺, and disconnected pairs, of which there may be none."""
+    d_minus, d_plus, d_apart = (pair_distance(H[head], H[tail]) for head, tail in pairs)
     even = torch.full_like(d_minus, 1 / len(d_minus))
     return {
         "boundary": boundary_loss(d_minus, even, repulsion=repulsion),

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from scvcc._training.losses import drawn_losses, pair_distance, self_training_loss, weighted_total
+from scvcc._training.losses import drawn_losses, self_training_loss, weighted_total
 from scvcc._training.sampling import augmented_edges, draw_pairs
 from scvcc._training.settings import Settings
 
@@ -77,8 +77,7 @@ class Gauge:
     def __call__(self, H: np.ndarray, centers: np.ndarray, beta: float) -> dict[str, float]:
         """The losses by name, their weighted total, and β; without centers there is no clustering loss."""
         points = torch.from_numpy(np.asarray(H, np.float64))
-        distances = (pair_distance(points[head], points[tail]) for head, tail in self._pairs)
-        terms = drawn_losses(*distances, repulsion=self._settings.repulsion)
+        terms = drawn_losses(points, self._pairs, repulsion=self._settings.repulsion)
         if len(centers):
             sample = points[self._points]
             terms["clustering"] = self_training_loss(sample, torch.from_numpy(np.asarray(centers, np.float64)))

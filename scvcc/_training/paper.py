@@ -79,8 +79,8 @@ class PaperStage:
         points, position = np.unique(np.concatenate(ends), return_inverse=True)
         H = self.encoder(self.rows[torch.from_numpy(points).to(self.rows.device)])
         ends = torch.from_numpy(position).to(self.rows.device).split([len(end) for end in ends])
-        distances = (_losses.pair_distance(H[head], H[tail]) for head, tail in zip(ends[::2], ends[1::2], strict=True))
-        terms = _losses.drawn_losses(*distances, repulsion=self.run.settings.repulsion)
+        pairs = zip(ends[::2], ends[1::2], strict=True)
+        terms = _losses.drawn_losses(H, pairs, repulsion=self.run.settings.repulsion)
         if len(self.centers):
             terms["clustering"] = _losses.self_training_loss(H, self.centers, self.frequencies)
         return terms

@@ -40,15 +40,9 @@ def augmented_edges(graph: sp.csr_matrix) -> Edges:
     return Edges(upper.row.astype(np.int64), upper.col.astype(np.int64), minus / minus.sum(), plus / plus.sum())
 
 
-def sample_edges(share: np.ndarray, size: int, rng: Generator) -> np.ndarray:
-    """Positions of `size` edges drawn with replacement in proportion to `share`."""
-    cumulative = np.cumsum(share)
-    return np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right").clip(max=len(share) - 1)
-
-
 def draw_pairs(edges: Edges, graph: sp.csr_matrix, size: int, rng: Generator) -> tuple[Pairs, Pairs, Pairs]:
     """`size` edges drawn from E⁻, as many from E⁺, and as many disconnected pairs."""
-    minus, plus = (sample_edges(share, size, rng) for share in (edges.boundary, edges.contraction))
+    minus, plus = (rng.choice(len(share), size, p=share) for share in (edges.boundary, edges.contraction))
     apart = sample_disconnected_pairs(graph, size, rng)
     return (edges.head[minus], edges.tail[minus]), (edges.head[plus], edges.tail[plus]), apart
 

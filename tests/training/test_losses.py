@@ -124,12 +124,15 @@ def test_total_is_the_weighted_sum_with_beta():
 
 
 def test_losses_of_drawn_pairs_are_means():
-    d = [torch.from_numpy(np.random.default_rng(i).uniform(0.1, 3, 20)) for i in range(3)]
-    terms = _losses.drawn_losses(*d, repulsion=0.1)
-    assert terms["boundary"].item() == pytest.approx(np.mean(d[0].numpy() - 0.1 * np.log(1 - np.exp(-d[0].numpy()))))
-    assert terms["contraction"].item() == pytest.approx(d[1].mean().item())
-    assert terms["expansion"].item() == pytest.approx(-np.log(1 - np.exp(-d[2].numpy())).mean())
-    assert _losses.drawn_losses(*d[:2], d[2][:0], repulsion=0.1)["expansion"].item() == 0
+    rng = np.random.default_rng(0)
+    H, pairs = rng.normal(size=(60, 2)), rng.permutation(60).reshape(3, 2, 10)
+    d = [np.linalg.norm(H[head] - H[tail], axis=1) for head, tail in pairs]
+    terms = _losses.drawn_losses(torch.from_numpy(H), pairs, repulsion=0.1)
+    assert terms["boundary"].item() == pytest.approx(np.mean(d[0] - 0.1 * np.log(1 - np.exp(-d[0]))), rel=1e-4)
+    assert terms["contraction"].item() == pytest.approx(d[1].mean(), rel=1e-4)
+    assert terms["expansion"].item() == pytest.approx(-np.log(1 - np.exp(-d[2])).mean(), rel=1e-4)
+    none = pairs[0][:, :0]
+    assert _losses.drawn_losses(torch.from_numpy(H), [*pairs[:2], none], repulsion=0.1)["expansion"].item() == 0
 
 
 def test_self_training_holds_the_target_fixed():

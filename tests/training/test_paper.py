@@ -1,6 +1,6 @@
 import numpy as np
 
-from scvcc._training import sampling as _sampling
+from scvcc._training import paper
 from scvcc._training.settings import beta, resolve_weights
 
 
@@ -22,9 +22,7 @@ def test_paper_objective_runs_end_to_end(blobs, trained_on):
 def test_paper_epoch_counts_its_draws(blobs, trained_on, monkeypatch):
     _, graph, _ = blobs
     drawn = []
-    original = _sampling.sample_edges
-    monkeypatch.setattr(
-        _sampling, "sample_edges", lambda share, size, rng: drawn.append(size) or original(share, size, rng)
-    )
+    original = paper.draw_pairs
+    monkeypatch.setattr(paper, "draw_pairs", lambda *args: drawn.append(args[2]) or original(*args))
     trained_on(blobs, objective="paper", weights=resolve_weights("paper", None), epochs=2)
-    assert drawn == [200] * (2 * 2 * (graph.nnz // 2 // 200))
+    assert drawn == [200] * (2 * (graph.nnz // 2 // 200))

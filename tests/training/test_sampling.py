@@ -39,12 +39,15 @@ def test_augmented_edges_are_each_edge_once():
     assert edges.contraction.sum() == pytest.approx(1)
 
 
-def test_sampled_edges_follow_their_shares():
-    share = np.array([0.0, 0.1, 0.6, 0.0, 0.3])
-    drawn = _sampling.sample_edges(share, 20_000, np.random.default_rng(0))
-    frequency = np.bincount(drawn, minlength=5) / 20_000
-    assert frequency[0] == frequency[3] == 0
-    np.testing.assert_allclose(frequency, share, atol=0.015)
+def test_drawn_edges_follow_their_shares():
+    graph = random_graph(8, 0.3, seed=1)
+    edges = _sampling.augmented_edges(graph)
+    *drawn, (head, tail) = _sampling.draw_pairs(edges, graph, 20_000, np.random.default_rng(0))
+    for (first, second), share in zip(drawn, (edges.boundary, edges.contraction), strict=True):
+        frequency = [((first == i) & (second == j)).mean() for i, j in zip(edges.head, edges.tail, strict=True)]
+        assert sum(frequency) == pytest.approx(1)
+        np.testing.assert_allclose(frequency, share, atol=0.015)
+    assert not np.asarray(graph[head, tail]).any()
 
 
 @pytest.mark.parametrize("n", range(2, 11))

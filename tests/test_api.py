@@ -124,7 +124,7 @@ def test_private_names_stay_in_their_module(path):
 
 def test_public_names():
     assert set(scvcc.__all__) == {"VCC", "metrics", "pl", "pp", "tl"}
-    assert set(scvcc.__all__) <= set(dir(scvcc))
+    assert set(dir(scvcc)) == {"__version__", *scvcc.__all__}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = scvcc.nothing
 

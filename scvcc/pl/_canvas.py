@@ -83,7 +83,7 @@ def _placed_greys(H: np.ndarray, column: Column) -> dict[str, np.ndarray]:
 def with_greys(names: Mapping[str, str], H: np.ndarray, column: Column) -> dict[str, str]:
     """Return names and colors for the legend of a map: the clusters given, then cells in grey if there are any."""
     clusters = {name: tint for name, tint in names.items() if name != UNASSIGNED}
-    return {**clusters, **{name: GREYS[name] for name in reversed(_placed_greys(H, column))}} if column.colors else {}
+    return clusters | {name: GREYS[name] for name in reversed(_placed_greys(H, column))}
 
 
 def settle(axes: list[Axes]) -> None:

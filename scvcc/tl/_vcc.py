@@ -183,7 +183,7 @@ def vcc(
     target = adata.copy() if copy else adata
     results.write_result(target, model, graph, representation, part, request, mixed)
     info(f"    finished: {model.n_clusters_} clusters in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
-    hint(f"    draw the map with scvcc.pl.vcc(adata, key={key_added!r})")
+    hint(f"draw the map with scvcc.pl.vcc(adata, key={key_added!r})")
     if save_to is not None:  # last: a full disk does not cost the result
         categories = [f"{part.prefix}{k}" for k in range(model.n_clusters_)]
         extra = describe(target, representation, key=key_added, categories=categories)

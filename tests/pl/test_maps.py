@@ -89,7 +89,9 @@ def test_missing_values_are_gray(clustered):
     expected = clustered.obsm["X_vcc"][(clustered.obs["vcc"] == "2").to_numpy()]
     assert np.array_equal(np.asarray(behind.get_offsets()), expected)
     clustered.obs["number"] = np.where(np.arange(240) < 40, np.nan, 1.0)
-    assert points(pl.vcc(clustered, "number", show=False)) == [40, 200]
+    ax = pl.vcc(clustered, "number", show=False)
+    assert points(ax) == [40, 200]
+    assert legend_names(ax.get_legend()) == ["NA"]
 
 
 def test_columns_of_other_types(clustered):
@@ -173,11 +175,13 @@ def test_missing_values_are_in_the_legend(mapped):
     assert legend_names(ax.get_legend()) == ["unassigned"]
 
 
-def test_numbers_have_a_bar_and_no_legend(clustered):
+def test_numbers_have_a_bar_and_a_legend_of_missing_values_only(clustered):
     clustered.obs["number"] = np.where(np.arange(240) < 40, np.nan, 1.0)
     fig = pl.vcc(clustered, "number", legend_loc="right margin", return_fig=True)
-    assert fig.axes[0].get_legend() is None
+    assert legend_names(fig.axes[0].get_legend()) == ["NA"]
     assert len(fig.axes) == 2
+    clustered.obs["number"] = 1.0
+    assert pl.vcc(clustered, "number", show=False).get_legend() is None
 
 
 @pytest.mark.parametrize(("key", "expected"), [("vcc", "VCC2"), ("v30", "v30 2"), ("vcc_R", "vcc_R 2")])

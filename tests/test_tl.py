@@ -475,8 +475,6 @@ def test_backed(clustered, tmp_path, quick):
         del clustered.obs[key]
     clustered.write_h5ad(tmp_path / "a.h5ad")
     backed = ad.read_h5ad(tmp_path / "a.h5ad", backed="r")
-    with pytest.raises(ValueError, match=r"backed.*to_memory\(\).*use_rep='X_pca'"):
-        scvcc.tl.vcc(backed, 4, **quick)
     with pytest.raises(ValueError, match="copy=True does not work with a backed"):
         scvcc.tl.vcc(backed, 4, copy=True, **quick)
     assert "vcc" not in backed.obs
@@ -485,6 +483,9 @@ def test_backed(clustered, tmp_path, quick):
     assert backed.isbacked
     with pytest.raises(ValueError, match=r"a part of a backed AnnData.*to_memory\(\)"):
         scvcc.tl.vcc(backed[:200], 4, use_rep="X_pca", **quick)
+    del backed.obsm["X_pca"]
+    with pytest.raises(ValueError, match=r"backed.*to_memory\(\).*use_rep='X_pca'"):  # a PCA needs all of X
+        scvcc.tl.vcc(backed, 4, n_pcs=5, **quick)
     backed.file.close()
 
 

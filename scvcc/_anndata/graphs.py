@@ -15,6 +15,8 @@ from scvcc._anndata.batches import corrected
 from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import Additions, Representation, Request, Source, graph_source, params_of
 from scvcc._model.checks import warn
+from scvcc._model.lazy import computed
+from scvcc._model.rows import on_host
 from scvcc._training.graph import GraphMode, check_graph, entry_rows
 
 
@@ -115,6 +117,7 @@ def _in_obsp(adata: AnnData, name: str) -> Graph:
 
 def _read(adata: AnnData, matrix: Any, mode: GraphMode, name: str, params: Mapping[str, Any]) -> Graph:
     """Bring any layout to one: a float32 CSR copy without diagonal, zero distances kept, columns in order."""
+    matrix = computed(on_host(matrix))
     if isinstance(matrix, np.ndarray):
         matrix = sp.csr_matrix(matrix)
     if not sp.issparse(matrix):

@@ -23,6 +23,7 @@ from scvcc._anndata.representation import (
     requested_source,
 )
 from scvcc._model.neighbors import Batches, search
+from scvcc._model.rows import take_rows
 from scvcc._model.vcc import VCC
 from scvcc._training.graph import Matrix
 
@@ -88,14 +89,16 @@ def find_inputs(
             f"The stored graph was built on {made_on}, which is missing from adata: "
             "name another representation with use_rep=, or run sc.pp.neighbors again."
         )
-    representation = read_representation(adata, wanted or made_on or default_source(adata), seed=request.seed)
+    representation = read_representation(
+        adata, wanted or made_on or default_source(adata), seed=request.seed, most=model.max_train_cells
+    )
     info(f"representation: {representation.source}, {representation.X.shape[1]} columns")
     if graph is not None:
         what = (
             "its distances" if graph.mode == "distance" else "connectivities, taken as the weights of the latent graph"
         )
         info(f"graph: stored {graph.name} ({what})")
-    X = representation.X if part.column is None else representation.X[part.cells]
+    X = representation.X if part.column is None else take_rows(representation.X, np.flatnonzero(part.cells))
     if _searches_itself(adata, graph, model, X.shape[0], request, asked=sketch):
         batches = None if request.batch_key is None else batches_of(adata, request.batch_key).among(part.cells)
         return X, _graph_of_rows_trained_on(X, model, representation, request.seed, batches), representation

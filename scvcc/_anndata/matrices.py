@@ -9,11 +9,13 @@ from anndata import AnnData
 
 from scvcc._anndata.messages import listed
 from scvcc._model.checks import warn
+from scvcc._model.lazy import computed
+from scvcc._model.rows import has_row_blocks, in_memory, on_host, take_rows
 from scvcc._training.graph import Matrix
 
 
 def check_adata(adata: AnnData, *, copy: bool = False) -> None:
-    """Refuse what cannot be written to, before anything is computed."""
+    """Refuse what cannot be written to, before anything is computed; read obs and var where `read_lazy` left them on disk."""
     if not isinstance(adata, AnnData):
         raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}: for a matrix use scvcc.VCC.")
     if adata.isbacked and copy:
@@ -22,6 +24,9 @@ def check_adata(adata: AnnData, *, copy: bool = False) -> None:
         raise ValueError(
             "adata is a part of a backed AnnData, which cannot be written to: load it with adata.to_memory() first."
         )
+    for table in ("obs", "var"):
+        if not isinstance(getattr(adata, table), pd.DataFrame):  # no file can be written from what is there
+            setattr(adata, table, getattr(adata, table).to_memory())
 
 
 def check_layer(adata: AnnData, layer: str | None) -> None:
@@ -35,12 +40,13 @@ def name_of(layer: str | None) -> str:
     return "adata.X" if layer is None else f"adata.layers[{layer!r}]"
 
 
-def variables(adata: AnnData, layer: str | None = None, *, instead: str = "") -> Matrix:
+def variables(adata: AnnData, layer: str | None = None, *, instead: str = "", blocks: bool = False) -> Matrix:
     """X or a layer as a numeric matrix in memory; sparse stays sparse.
 
-    `instead` says what else the user can do where X is not in memory.
+    With `blocks` one on disk, or of dask, stays where it is. `instead` says what else the user can do where X is not in
+    memory.
     """
-    if layer is None and adata.isbacked:
+    if layer is None and adata.isbacked and not blocks:
         raise ValueError(
             "adata is backed, and adata.X would have to be read from its file: load it with adata.to_memory() "
             f"first{instead}."
@@ -49,16 +55,24 @@ def variables(adata: AnnData, layer: str | None = None, *, instead: str = "") ->
     X = adata.X if layer is None else adata.layers[layer]
     if X is None:
         raise ValueError(f"adata.X is empty (None): set it first{instead}.")
-    X = as_matrix(X, name_of(layer))
+    X = as_matrix(X, name_of(layer), blocks=blocks)
     if 0 in X.shape:
         raise ValueError(f"{name_of(layer)} has shape {X.shape}: there is nothing to cluster.")
     return X
 
 
-def as_matrix(values: Any, name: str) -> Matrix:
-    """Real-valued matrix of at least single precision; no copy where the values already are."""
-    if isinstance(values, pd.DataFrame):
-        values = values.to_numpy()
+def as_matrix(values: Any, name: str, *, blocks: bool = False) -> Matrix:
+    """Real-valued matrix in memory of at least single precision; no copy where the values already are.
+
+    With `blocks` one on disk, or of dask, stays as it is.
+    """
+    if hasattr(values, "columns"):
+        values = (values if isinstance(values, pd.DataFrame) else values.to_memory()).to_numpy()
+    values = on_host(values)
+    if not in_memory(values) and has_row_blocks(values):
+        if blocks:
+            return values
+        values = computed(values[:])
     if not sp.issparse(values):
         if not isinstance(values, np.ndarray):
             raise TypeError(
@@ -75,6 +89,11 @@ def as_matrix(values: Any, name: str) -> Matrix:
     return values if values.dtype.kind == "f" and values.dtype.itemsize >= 4 else values.astype(np.float32)
 
 
+def at_hand(X: Matrix, most: int = 1_000) -> Matrix:
+    """`X` where it is in memory, and its first rows where it is not: enough to see what kind of values it has."""
+    return X if in_memory(X) else take_rows(X, np.arange(min(most, X.shape[0])))
+
+
 def stored_values(X: Matrix) -> np.ndarray:
     """The entries of a dense, or the stored entries of a sparse matrix."""
     return np.asarray(X.data) if sp.issparse(X) else np.asarray(X)
@@ -86,7 +105,9 @@ def has_negative(X: Matrix) -> bool:
 
 
 def finite(X: Matrix, name: str) -> Matrix:
-    """`X`, or an error that counts NaN and infinite values."""
+    """`X`, or an error that counts NaN and infinite values; those of a matrix on disk are counted as it is read."""
+    if not in_memory(X):
+        return X
     values = stored_values(X)
     # a finite sum needs no second look; an infinite one may be an overflow
     if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():

@@ -8,9 +8,10 @@ import scipy.sparse as sp
 from anndata import AnnData
 from sklearn.preprocessing import normalize as unit_rows
 
-from scvcc._anndata.matrices import has_negative, name_of, variables
-from scvcc._anndata.representation import Representation, params_of
+from scvcc._anndata.matrices import at_hand, has_negative, name_of, variables
+from scvcc._anndata.representation import Representation, Source, params_of
 from scvcc._model.checks import warn
+from scvcc._model.rows import in_memory, take_rows
 from scvcc._training.graph import Matrix, dense
 
 
@@ -34,7 +35,12 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
     source = representation.source
     names = adata.var_names.to_numpy().astype(object)
     if source.name == "X":
-        return {"kind": "X", "layer": source.layer, "var_names": names, "negative": has_negative(representation.X)}
+        return {
+            "kind": "X",
+            "layer": source.layer,
+            "var_names": names,
+            "negative": has_negative(at_hand(representation.X)),
+        }
     usual = {"X_pca": ("PCs", "pca"), "X_lsa": ("LSA", "lsa")}  # in varm and uns; any other name stands for itself
     varm_key, uns_key = usual.get(source.name, (source.name, source.name))
     if varm_key not in adata.varm:
@@ -44,8 +50,11 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
         )
     params = params_of(adata.uns.get(uns_key))
     layer = params.get("layer")
-    X = variables(adata, layer)
-    loadings = np.nan_to_num(np.asarray(adata.varm[varm_key], dtype=np.float64)[:, : representation.X.shape[1]])
+    X, Z = variables(adata, layer, blocks=True), representation.X
+    if not (in_memory(X) and in_memory(Z)):  # many cells tell what a projection centers on as well as all do
+        rows = np.unique(np.linspace(0, X.shape[0] - 1, 20_000).astype(int))
+        X, Z = take_rows(X, rows), take_rows(Z, rows)
+    loadings = np.nan_to_num(np.asarray(adata.varm[varm_key], dtype=np.float64)[:, : Z.shape[1]])
     used = np.flatnonzero(loadings.any(axis=1))
     X, projection = X[:, used], {"layer": layer, "var_names": names[used], "components": loadings[used]}
     if "tfidf" in params:
@@ -59,9 +68,9 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
             projection["idf"] = adata.var[idf_key].to_numpy(np.float64)[used]
     else:
         # the PCA may be of more cells than are left, and so centered elsewhere: `shift` is where these cells' mean goes
-        mean, shift = (np.asarray(M.mean(axis=0, dtype=np.float64)).ravel() for M in (X, representation.X))
+        mean, shift = (np.asarray(M.mean(axis=0, dtype=np.float64)).ravel() for M in (X, Z))
         projection |= {"kind": "pca", "mean": mean, "shift": shift, "negative": has_negative(X)}
-    _check_reproduced(X, projection, representation, varm_key)
+    _check_reproduced(X, Z, projection, representation.source, varm_key)
     return projection
 
 
@@ -71,16 +80,16 @@ def lsa_keys(key_added: str) -> tuple[str, str, str]:
 
 
 def _check_reproduced(
-    X: Matrix, projection: Mapping[str, Any], representation: Representation, varm_key: str, tolerance: float = 1e-3
+    X: Matrix, Z: Matrix, projection: Mapping[str, Any], source: Source, varm_key: str, tolerance: float = 1e-3
 ) -> None:
     """Compare 1,000 rows with the stored representation: the matrix may have changed since, or have been corrected."""
     rows = np.unique(np.linspace(0, X.shape[0] - 1, 1_000).astype(int))
-    Z = dense(representation.X[rows])
+    Z = dense(Z[rows])
     error = np.linalg.norm(project(projection, X[rows]) - Z)
     if not error <= tolerance * np.linalg.norm(Z):
         raise ValueError(
             f"Projecting {name_of(projection['layer'])} with adata.varm[{varm_key!r}] does not give "
-            f"{representation.source}: the matrix has changed since, or the result was corrected. Compute it again from "
+            f"{source}: the matrix has changed since, or the result was corrected. Compute it again from "
             "the matrix that new cells will have."
         )
 

@@ -2,22 +2,22 @@
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from anndata import AnnData
-from sklearn.utils import gen_batches
 
-from scvcc._anndata.matrices import finite, has_negative, name_of, variables, warn_if_counts
+from scvcc._anndata.matrices import at_hand, finite, has_negative, name_of, variables, warn_if_counts
 from scvcc._anndata.projection import project
 from scvcc._anndata.results import write_fields
 from scvcc._clusters.assignment import nearest_center
 from scvcc._model.checks import warn
 from scvcc._model.files import writable
 from scvcc._model.vcc import VCC, place, probabilities
-from scvcc._training.encoder import BLOCK
 from scvcc._training.graph import Matrix
 
 
@@ -72,12 +72,18 @@ def place_query(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> tuple[n
         raise ValueError(f"The reference was trained on layer {layer!r}, which is not in adata.layers.")
     columns = _aligned(adata, np.asarray(about["var_names"], dtype=object))
     present = np.flatnonzero(columns >= 0)
-    X = finite(variables(adata, layer)[:, columns[present]], name_of(layer))
-    _warn_about_values(X, about)
+    X, used = variables(adata, layer, blocks=True), columns[present]
+    if sp.issparse(X):
+        X = sp.csr_matrix(X)
+    _warn_about_values(at_hand(X)[:, used], about)
     fill = model.encoder_.center.cpu().numpy()
-    blocks = gen_batches(X.shape[0], 16 * BLOCK)  # whole blocks of the encoder, which then do not show in the result
-    H, novelty = zip(*(place(model, project(about, X[rows], present, fill)) for rows in blocks), strict=True)
-    return np.concatenate(H), np.concatenate(novelty)
+    return place(model, X, partial(_project_block, about, used, present, fill, name_of(layer)))
+
+
+def _project_block(
+    about: Mapping[str, Any], used: np.ndarray, present: np.ndarray, fill: np.ndarray, name: str, block: Matrix
+) -> Matrix:
+    return project(about, finite(block[:, used], name), present, fill)
 
 
 def _aligned(adata: AnnData, names: np.ndarray, most_missing: float = 0.2) -> np.ndarray:

@@ -13,8 +13,9 @@ import scanpy as sc
 from anndata import AnnData
 from scipy.sparse.linalg import ArpackError
 
-from scvcc._anndata.matrices import as_matrix, check_layer, finite, name_of, variables, warn_if_counts
+from scvcc._anndata.matrices import as_matrix, at_hand, check_layer, finite, name_of, variables, warn_if_counts
 from scvcc._anndata.messages import info, listed
+from scvcc._model.lazy import computed
 from scvcc._training.graph import Matrix
 
 OR_USE_REP = ", or name a representation that is in memory, for instance use_rep='X_pca'"
@@ -190,23 +191,27 @@ def params_of(entry: Any) -> Mapping[str, Any]:
     return {k: v.item() if isinstance(v, (np.ndarray, np.generic)) and v.size == 1 else v for k, v in params.items()}
 
 
-def read_representation(adata: AnnData, source: Source, *, seed: int) -> Representation:
-    """Fetch the matrix at `source`; run PCA where it is to be computed."""
+def read_representation(adata: AnnData, source: Source, *, seed: int, most: int | None = None) -> Representation:
+    """Fetch the matrix at `source`; run PCA where it is to be computed.
+
+    With more than `most` cells, a matrix that is on disk stays there, and its values are checked as they are read.
+    """
     if source.name != "X" and source.name not in adata.obsm:
         return _pca(adata, source, seed)
-    X = matrix_at(adata, source, instead=OR_USE_REP)
+    X = matrix_at(adata, source, blocks=most is not None and adata.n_obs > most)
     if source.name == "X":
-        warn_if_counts(X, str(source))
+        warn_if_counts(at_hand(X), str(source))
     return Representation(finite(X, str(source)), source)
 
 
-def matrix_at(adata: AnnData, source: Source, *, instead: str = "") -> Matrix:
+def matrix_at(adata: AnnData, source: Source, *, blocks: bool = False) -> Matrix:
     """Fetch a matrix that is there."""
     if source.name == "X":
-        return variables(adata, source.layer, instead=instead)
+        X = variables(adata, source.layer, blocks=True)
+        return X if blocks else as_matrix(X, str(source))
     if source.name not in adata.obsm:
         raise ValueError(f"{source} is missing from adata: compute it again.")
-    X = as_matrix(adata.obsm[source.name], f"adata.obsm[{source.name!r}]")
+    X = as_matrix(adata.obsm[source.name], f"adata.obsm[{source.name!r}]", blocks=blocks)
     if source.n_pcs is not None and source.n_pcs > X.shape[1]:
         raise ValueError(
             f"n_pcs={source.n_pcs}, but adata.obsm[{source.name!r}] has {X.shape[1]} columns: "
@@ -217,8 +222,9 @@ def matrix_at(adata: AnnData, source: Source, *, instead: str = "") -> Matrix:
 
 def _pca(adata: AnnData, source: Source, seed: int) -> Representation:
     """Run scanpy's PCA on an AnnData that shares X, so that `adata` stays as it is until the result is written."""
-    X, where = variables(adata, source.layer, instead=OR_USE_REP), name_of(source.layer)
-    warn_if_counts(X, where)
+    where = name_of(source.layer)
+    X = variables(adata, source.layer, instead=OR_USE_REP, blocks=not adata.isbacked)  # scanpy has a PCA for dask
+    warn_if_counts(at_hand(X), where)
     finite(X, where)
     var = _chosen_variables(adata)
     limit = min(adata.n_obs, int(var["highly_variable"].sum()) if len(var.columns) else adata.n_vars) - 1
@@ -239,7 +245,7 @@ def _pca(adata: AnnData, source: Source, seed: int) -> Representation:
     if source.layer is not None:
         record["params"] = {**record["params"], "layer": source.layer}
     info(f"representation computed: PCA of {where}, kept in adata.obsm[{source.name!r}]")
-    Z = light.obsm[source.name]
+    Z = computed(light.obsm[source.name])
     additions = {"obsm": {source.name: Z}, "varm": {loadings: light.varm[loadings]}, "uns": {entry: record}}
     return Representation(Z, Source(source.name), additions)
 

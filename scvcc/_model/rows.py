@@ -14,6 +14,11 @@ from scvcc._training.encoder import BLOCK
 from scvcc._training.graph import Matrix
 
 
+def on_host(X: Any) -> Any:
+    """`X` in the memory of the host where it is an array or a sparse matrix of cupy, which rapids-singlecell works with."""
+    return X.get() if type(X).__module__.partition(".")[0] in ("cupy", "cupyx") else X
+
+
 def in_memory(X: Any) -> bool:
     """Whether `X` is an array, a memory-mapped one included, or a sparse matrix."""
     return isinstance(X, np.ndarray) or sp.issparse(X)
@@ -68,7 +73,7 @@ def take_rows(X: Matrix, rows: np.ndarray) -> Matrix:
 
 def readable(estimator: Any, X: Matrix, *, reset: bool) -> Matrix:
     """`X` with its features checked; where its rows can be read in blocks, values are checked as they are read."""
-    least = 2 if reset else 1
+    X, least = on_host(X), 2 if reset else 1
     if not has_row_blocks(X) or X.shape[0] < least or X.shape[1] == 0:
         # Python floats are float64
         dtype = np.float64 if isinstance(X, list | tuple) else [np.float32, np.float64]

@@ -33,7 +33,7 @@ from scvcc._model.files import load_model, save_model
 from scvcc._model.lazy import is_lazy
 from scvcc._model.neighbors import Batches, search
 from scvcc._model.parameters import checked_settings, resolve_device
-from scvcc._model.rows import checked, lazily, over_blocks, readable, values
+from scvcc._model.rows import checked, lazily, on_host, over_blocks, readable, values
 from scvcc._training.encoder import Encoder, Rows, encode, encode_first_layer, encode_with_features
 from scvcc._training.graph import GraphMode, Matrix, given_graph
 from scvcc._training.recipe import Trained, train
@@ -219,7 +219,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         elif rows is not None:
             rows = _checked_rows(rows, n)
         part = values(X, rows)
-        latent = given_graph(graph, part.shape[0], graph_mode)
+        latent = given_graph(on_host(graph), part.shape[0], graph_mode)
         with threads(self.n_jobs, X.shape[0]):
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
             H = trained.H if rows is None else over_blocks(lambda block: _embedded(trained.encoder, block), X)
@@ -473,9 +473,10 @@ def probabilities(model: VCC, H: np.ndarray) -> np.ndarray:
     return assignment.probabilities(H, model.cluster_centers_, model.sharpness_)
 
 
-def place(model: VCC, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
-    """Embedding and novelty of rows in one pass through the encoder."""
-    both = _over_rows(model, X, _placed)
+def place(model: VCC, X: Matrix, project: Callable[[Matrix], Matrix]) -> tuple[np.ndarray, np.ndarray]:
+    """Embedding and novelty of what `project` makes of the rows of `X`, in one pass over blocks of them."""
+    with threads(model.n_jobs, X.shape[0]):
+        both = over_blocks(partial(_projected, _without_rows(model), project), X)
     return np.ascontiguousarray(both[:, :-1]), both[:, -1]
 
 
@@ -559,6 +560,10 @@ def _placed(model: VCC, block: Matrix) -> np.ndarray:
 def check_cut(n_clusters: int, n_leaves: int) -> None:
     """Refuse a number of clusters that the tree does not have."""
     check_integer("n_clusters", n_clusters, (1, n_leaves), "the leaves of the tree")
+
+
+def _projected(model: VCC, project: Callable[[Matrix], Matrix], block: Matrix) -> np.ndarray:
+    return _placed(model, project(block))
 
 
 def _warn_if_fewer(n_found: int, n_clusters: int | None) -> None:

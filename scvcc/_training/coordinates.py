@@ -17,6 +17,8 @@ from scvcc._training.sampling import boundary_rates, contraction_rates
 from scvcc._training.settings import MAP_EPOCHS, Settings, beta
 from scvcc._training.threads import threads_for
 
+ANY_ORDER = {"reassoc", "contract"}  # sums may be taken in any order: without it, loops over them are not vectorized
+OUT_OF_REACH = 15.0  # e⁻¹⁵: repulsion beyond this distance is lost in rounding
 BETWEEN = 0.25  # what contraction between clusters counts once they are found; in full, the map would merge them
 
 
@@ -91,9 +93,10 @@ class FreeCoordinates:
     def _pull_to_centers(self, gradient: np.ndarray, rate: float) -> None:
         """Add the clustering loss to `gradient` and move the centers, by plain gradient: Adam makes them drift."""
         weight = self.beta * self.settings.weights["clustering"]
-        frequencies, center_gradient = _clustering_gradient(self.H, self.centers, self._frequencies, gradient, weight)
-        self._frequencies = frequencies.sum(axis=0) + 1e-9
-        self.centers -= rate * center_gradient.sum(axis=0) * len(self.centers) / len(self.H)
+        centers = np.ascontiguousarray(self.centers.T, np.float32)
+        frequencies, center_gradient = _clustering_gradient(self.H, centers, self._frequencies, gradient, weight)
+        self._frequencies = frequencies.sum(axis=0, dtype=np.float64) + 1e-9
+        self.centers -= rate * center_gradient.sum(axis=0, dtype=np.float64).T * len(self.centers) / len(self.H)
 
 
 def edge_strengths(graph: sp.csr_matrix, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -115,13 +118,6 @@ def _mix(state):
 
 
 @nb.njit(inline="always")
-def _is_connected(neighbors, low, high, j):
-    """Whether `j` is in the sorted slice neighbors[low:high]."""
-    nearest = low + np.searchsorted(neighbors[low:high], j)
-    return nearest < high and neighbors[nearest] == j
-
-
-@nb.njit(inline="always")
 def _exp(x):
     """eˣ for 0 ≤ x ≤ 15 in single precision, by a polynomial for 2ᶠ, f < 1: quicker than the library's."""
     y = x * np.float32(1.4426950408889634)  # log₂ e
@@ -137,94 +133,148 @@ def _exp(x):
 
 
 @nb.njit(parallel=True, cache=True)
-def _gradient(H, pointers, neighbors, boundary, contraction, forces, seed, n_negatives=5):  # noqa: PLR0915
+def _gradient(H, pointers, neighbors, boundary, contraction, forces, seed, n_negatives=5):
     """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point.
 
-    `forces` are the weights of the three losses and the share of repulsion; `n_negatives` random pairs push a point.
+    `forces` are the weights of the three losses and the share of repulsion; `n_negatives` random pairs push a point. Some
+    points at a time, so that their pairs stay in the nearest cache, with one loop for each kind of work.
     """
-    n, dim = H.shape
-    w_b, w_c, w_e, repulsion = forces[0], forces[1], forces[2], forces[3]
+    n, size = len(H), 64
     G = np.zeros_like(H)
-    floor, one = np.float32(DISTANCE_FLOOR), np.float32(1.0)
-    out_of_reach = np.float32(15.0)  # e⁻¹⁵: repulsion beyond this distance is lost in rounding
-    golden = np.uint64(0x9E3779B97F4A7C15)  # step of the splitmix64 generator
-    for i in nb.prange(n):
-        met = np.uint64(0)  # the last six bits of the neighbors' numbers: tells most strangers without a search
-        for e in range(pointers[i], pointers[i + 1]):
-            j = neighbors[e]
-            met |= np.uint64(1) << np.uint64(j & 63)
-            d2 = floor
-            for k in range(dim):
-                d2 += (H[i, k] - H[j, k]) ** 2
-            d = np.sqrt(d2)
-            force = w_c * contraction[e]
-            if w_b > 0:
-                force += w_b * boundary[e] * (one - repulsion / (_exp(min(d, out_of_reach)) - one))
-            force /= d
-            for k in range(dim):
-                G[i, k] += force * (H[i, k] - H[j, k])
-        if w_e > 0:
-            push = np.zeros(dim, np.float32)
-            drawn = 0
-            state = _mix(seed * golden + np.uint64(i))
-            for _ in range(n_negatives):
-                state += golden
-                j = np.int64(((_mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
-                may_be_neighbor = (met >> np.uint64(j & 63)) & np.uint64(1)
-                if j == i or (may_be_neighbor and _is_connected(neighbors, pointers[i], pointers[i + 1], j)):
-                    continue
-                drawn += 1
-                d2 = floor
-                for k in range(dim):
-                    d2 += (H[i, k] - H[j, k]) ** 2
-                d = np.sqrt(d2)
-                if d < out_of_reach:
-                    force = one / ((_exp(d) - one) * d)
-                    for k in range(dim):
-                        push[k] += force * (H[i, k] - H[j, k])
-            if drawn > 0:
-                scale = 2 * w_e / drawn  # a pair pushes both its ends; here each point collects its own share
-                for k in range(dim):
-                    G[i, k] -= scale * push[k]
+    for block in nb.prange((n + size - 1) // size):
+        begin, end = block * size, min(n, (block + 1) * size)
+        own, first, last = pointers[begin : end + 1], pointers[begin], pointers[end]
+        force = _squared_distances(H, begin, own - first, neighbors[first:last])
+        _edge_forces(force, boundary[first:last], contraction[first:last], forces)
+        _pull(H, G, begin, own - first, neighbors[first:last], force)
+        if forces[2] > 0:
+            starts, strangers = _draw_strangers(n, begin, own, neighbors, seed, n_negatives)
+            force = _squared_distances(H, begin, starts, strangers)
+            _random_forces(force, starts, forces[2])
+            _pull(H, G, begin, starts, strangers, force)
     return G
 
 
-@nb.njit(parallel=True, cache=True)
+@nb.njit(cache=True, fastmath=ANY_ORDER)
+def _squared_distances(H, begin, starts, others):
+    """Squared length of each pair: the points from `begin` on, each with its part of `others`."""
+    squares = np.empty(len(others), np.float32)
+    for i in range(len(starts) - 1):
+        a = H[begin + i]
+        for e in range(starts[i], starts[i + 1]):
+            b = H[others[e]]
+            d2 = np.float32(DISTANCE_FLOOR)
+            for k in range(len(a)):
+                d2 += (a[k] - b[k]) ** 2
+            squares[e] = d2
+    return squares
+
+
+@nb.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+def _edge_forces(squares, boundary, contraction, forces):
+    """Squared lengths of edges become what the boundary and contraction losses pull with, over the length."""
+    w_b, w_c, repulsion, one = forces[0], forces[1], forces[3], np.float32(1.0)
+    for e in range(len(squares)):
+        d = np.sqrt(squares[e])
+        balance = one - repulsion / (_exp(min(d, np.float32(OUT_OF_REACH))) - one)
+        squares[e] = (w_c * contraction[e] + w_b * boundary[e] * balance) / d
+
+
+@nb.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+def _random_forces(squares, starts, w_e):
+    """Squared lengths of random pairs become what the expansion loss pushes with, over the length."""
+    one, reach = np.float32(1.0), np.float32(OUT_OF_REACH)
+    for e in range(len(squares)):
+        d = np.sqrt(squares[e])
+        squares[e] = np.float32(d < reach) / ((_exp(min(d, reach)) - one) * d)
+    for i in range(len(starts) - 1):
+        # a pair pushes both its ends; here each point collects its own share
+        squares[starts[i] : starts[i + 1]] *= -2 * w_e / np.float32(max(starts[i + 1] - starts[i], 1))
+
+
+@nb.njit(cache=True, fastmath=ANY_ORDER)
+def _pull(H, G, begin, starts, others, force):
+    """Add to the rows of `G` the force of each pair times the difference of its points."""
+    for i in range(len(starts) - 1):
+        a, g = H[begin + i], G[begin + i]
+        for e in range(starts[i], starts[i + 1]):
+            b = H[others[e]]
+            for k in range(len(a)):
+                g[k] += force[e] * (a[k] - b[k])
+
+
+@nb.njit(cache=True)
+def _draw_strangers(n, begin, pointers, neighbors, seed, n_draws):
+    """At most `n_draws` random points for each of those from `begin` on, not itself and not connected, and where they start."""
+    golden = np.uint64(0x9E3779B97F4A7C15)  # step of the splitmix64 generator
+    starts, strangers = np.zeros(len(pointers), np.int64), np.empty(n_draws * len(pointers), neighbors.dtype)
+    drawn = 0
+    for i in range(len(pointers) - 1):
+        state = _mix(seed * golden + np.uint64(begin + i))
+        for _ in range(n_draws):
+            state += golden
+            j = np.int64(((_mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
+            if j != begin + i and not _is_among(neighbors, pointers[i], pointers[i + 1], j):
+                strangers[drawn] = j
+                drawn += 1
+        starts[i + 1] = drawn
+    return starts, strangers[:drawn]
+
+
+@nb.njit(cache=True)
+def _is_among(neighbors, low, high, j):
+    """Whether `j` is in neighbors[low:high]; looking at all of them is quicker than a search in the sorted."""
+    for e in range(low, high):
+        if neighbors[e] == j:
+            return True
+    return False
+
+
+@nb.njit(parallel=True, cache=True, fastmath=ANY_ORDER)
 def _clustering_gradient(H, centers, frequencies, G, beta):
     """Add the gradient of β KL(P ‖ Q) to `G`; returns Σ Q and the gradient of the centers, summed over chunks of points.
 
-    There are as many chunks for any number of threads, so that the sums do not depend on it.
+    There are as many chunks for any number of threads, so that the sums do not depend on it. `centers` is (dim, K), so
+    that the innermost loops run over the clusters.
     """
-    n_chunks = 64
-    n, dim = H.shape
-    K = len(centers)
-    rarity = 1 / frequencies
-    new_frequencies = np.zeros((n_chunks, K))
-    center_gradient = np.zeros((n_chunks, K, dim))
+    n_chunks, n, (dim, K) = 64, len(H), centers.shape
+    one, twice, rarity = np.float32(1.0), np.float32(2 * beta), (1 / frequencies).astype(np.float32)
+    new_frequencies = np.zeros((n_chunks, K), np.float32)
+    center_gradient = np.zeros((n_chunks, dim, K), np.float32)
     for chunk in nb.prange(n_chunks):
-        kernel = np.zeros(K)
+        kernel, force = np.empty(K, np.float32), np.empty(K, np.float32)
         for i in range(chunk * n // n_chunks, (chunk + 1) * n // n_chunks):
-            total = 0.0
-            for k in range(K):
-                d2 = 1.0
-                for x in range(dim):
-                    d2 += (H[i, x] - centers[k, x]) ** 2
-                kernel[k] = 1 / d2
-                total += kernel[k]
-            scale, normalizer = 1 / total, 0.0
-            for k in range(K):
-                normalizer += (kernel[k] * scale) ** 2 * rarity[k]
-            certainty = 1 / normalizer
-            for k in range(K):
-                q = kernel[k] * scale
-                p = q * q * rarity[k] * certainty
-                new_frequencies[chunk, k] += q
-                force = 2 * beta * kernel[k] * (p - q)
-                for x in range(dim):
-                    pull = force * (H[i, x] - centers[k, x])
-                    G[i, x] += np.float32(pull)
-                    center_gradient[chunk, k, x] -= pull
+            _cluster_forces(H[i], centers, rarity, twice, kernel, force, new_frequencies[chunk])
+            for x in range(dim):
+                h, pulled, gradient = H[i, x], np.float32(0.0), center_gradient[chunk, x]
+                for k in range(K):
+                    pull = force[k] * (h - centers[x, k])
+                    pulled += pull
+                    gradient[k] -= pull
+                G[i, x] += pulled
     return new_frequencies, center_gradient
+
+
+@nb.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+def _cluster_forces(h, centers, rarity, twice, kernel, force, frequencies):
+    """Put the force of each center on one point into `force`, and add its soft assignment to `frequencies`."""
+    one, total, normalizer = np.float32(1.0), np.float32(0.0), np.float32(0.0)
+    kernel[:] = one
+    for x in range(len(h)):
+        for k in range(len(kernel)):
+            kernel[k] += (h[x] - centers[x, k]) ** 2
+    for k in range(len(kernel)):
+        kernel[k] = one / kernel[k]
+        total += kernel[k]
+    scale = one / total
+    for k in range(len(kernel)):
+        normalizer += (kernel[k] * scale) ** 2 * rarity[k]
+    certainty = one / normalizer
+    for k in range(len(kernel)):
+        q = kernel[k] * scale
+        p = q * q * rarity[k] * certainty
+        frequencies[k] += q
+        force[k] = twice * kernel[k] * (p - q)
 
 
 @nb.njit(parallel=True, cache=True)

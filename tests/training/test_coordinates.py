@@ -58,11 +58,15 @@ def test_exponential_is_accurate_over_its_range():
     np.testing.assert_allclose(found, np.exp(x.astype(np.float64)), rtol=1e-6)
 
 
-def test_connections_are_found_in_sorted_slices():
-    neighbors = np.array([9, 1, 4, 7, 0, 4], np.int32)
-    for j in range(10):
-        assert _coordinates._is_connected.py_func(neighbors, 1, 4, j) == (j in (1, 4, 7))
-        assert not _coordinates._is_connected.py_func(neighbors, 2, 2, j)
+def test_strangers_are_neither_the_point_nor_its_neighbors(graph):
+    pointers, neighbors = graph.indptr.astype(np.int64), graph.indices.astype(np.int32)
+    drawn = set()
+    for seed in range(300):
+        starts, strangers = _coordinates._draw_strangers(40, 8, pointers[8:13], neighbors, np.uint64(seed), 5)
+        drawn |= {(8 + i, int(j)) for i in range(4) for j in strangers[starts[i] : starts[i + 1]]}
+    free = graph.toarray()[8:12] == 0
+    free[np.arange(4), np.arange(8, 12)] = False
+    assert drawn == {(8 + int(i), int(j)) for i, j in zip(*np.nonzero(free), strict=True)}
 
 
 def test_far_edges_pull_and_do_not_push():
@@ -102,10 +106,12 @@ def test_clustering_force_is_the_gradient_of_the_loss():
     P = _losses.target_distribution(Q, Q.sum(dim=0)).detach()
     (0.7 * 30 * _losses.clustering_loss(P, Q)).backward()
     gradient = np.zeros_like(H)
-    frequencies, center_gradient = _coordinates._clustering_gradient(H, C, Q.sum(dim=0).detach().numpy(), gradient, 0.7)
+    by_dimension = np.ascontiguousarray(C.T, np.float32)
+    found = _coordinates._clustering_gradient(H, by_dimension, Q.sum(dim=0).detach().numpy(), gradient, 0.7)
+    frequencies, center_gradient = (part.sum(axis=0) for part in found)
     np.testing.assert_allclose(gradient, points.grad, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(center_gradient.sum(axis=0), centers.grad, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(frequencies.sum(axis=0), Q.sum(dim=0).detach(), rtol=1e-6)
+    np.testing.assert_allclose(center_gradient.T, centers.grad, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(frequencies, Q.sum(dim=0).detach(), rtol=1e-6)
 
 
 def test_contraction_between_clusters_counts_less(graph):

@@ -59,7 +59,7 @@ def candidate_partitions(
     plain = [kmeans_labels(means, n_clusters, rng, sizes)[grain] for _ in range(30)]
     for factor in (2, 3, 8) * 3:
         n_fine = min(max(min(factor * n_clusters, len(H) // 3), n_clusters), len(means))
-        labels = compact(kmeans_labels(means, n_fine, rng, sizes))[grain]
+        labels = compact(kmeans_labels(means, n_fine, rng, sizes))[grain] if n_fine < len(means) else grain
         fine = ClusterGraph.of(graph, labels)
         plain += [merge_clusters(fine, n_clusters, linkage)[labels] for linkage in LINKAGES]
     plain, times = distinct(plain, np.ones(len(plain), dtype=int))
@@ -94,7 +94,7 @@ def kmeans_labels(
 
 
 def distinct(partitions: Iterable[np.ndarray], times: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Every partition once, however its clusters are numbered, with its counts summed; labels in as few bits as they need."""
+    """Every partition once, however its clusters are numbered, with its counts summed; labels in 16 bits where that is enough."""
     kept: dict[bytes, tuple[np.ndarray, int]] = {}
     for raw, n_times in zip(partitions, times, strict=True):
         labels = _numbered_as_they_occur(raw)
@@ -107,7 +107,7 @@ def _numbered_as_they_occur(labels: np.ndarray) -> np.ndarray:
     first = np.full(int(labels.max()) + 1, len(labels))
     first[labels[::-1]] = np.arange(len(labels))[::-1]  # of repeated indices, the last assignment stays
     number = np.argsort(np.argsort(first))[labels]
-    return number.astype(np.min_scalar_type(-int(number.max()) - 1))
+    return number.astype(np.int16 if number.max() < 2**15 else np.int64)  # compiled code exists for few types
 
 
 def eligible_candidates(views: Sequence[ClusterGraph], smallest: int = 5) -> np.ndarray:

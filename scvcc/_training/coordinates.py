@@ -88,7 +88,7 @@ class FreeCoordinates:
         if len(self.centers):
             self._pull_to_centers(gradient, rate)
         self.step += 1
-        _adam(self.H, gradient, self._moments, self.step, rate)
+        adam_step(self.H, gradient, self._moments, self.step, rate)
 
     def _pull_to_centers(self, gradient: np.ndarray, rate: float) -> None:
         """Add the clustering loss to `gradient` and move the centers, by plain gradient: Adam makes them drift."""
@@ -278,7 +278,7 @@ def _cluster_forces(h, centers, rarity, twice, kernel, force, frequencies):
 
 
 @nb.njit(parallel=True, cache=True)
-def _adam(H, G, moments, step, rate):
+def adam_step(H, G, moments, step, rate):
     """One step of Adam (β₁ = .9, β₂ = .99) in place."""
     n, dim = H.shape
     scale = np.float32(rate * np.sqrt(1 - 0.99**step) / (1 - 0.9**step))

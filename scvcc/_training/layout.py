@@ -2,17 +2,16 @@
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.random import Generator
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigsh
 from sklearn.decomposition import PCA
-from torch import Tensor
 
 from scvcc._clusters.assignment import cluster_means, cluster_medians, nearest_center
-from scvcc._training.coordinates import BETWEEN, FreeCoordinates
-from scvcc._training.losses import log_dissimilarity, pair_distance
+from scvcc._training.coordinates import BETWEEN, OUT_OF_REACH, FreeCoordinates, adam_step
+from scvcc._training.losses import DISTANCE_FLOOR
 from scvcc._training.run import Run, draw_seed
 from scvcc._training.sampling import augmented_edges
+from scvcc._training.threads import threads_for
 
 STRUCTURE_STEPS, MAP_STEPS = 150, 60  # more gain nothing; half as many of the first cost .006 ARI
 
@@ -32,7 +31,7 @@ def place_clusters(H: np.ndarray, labels: np.ndarray, run: Run, starts: int = 6)
     means = cluster_means(H, labels, K)
     candidates = rng.normal(size=(starts, K, dim))
     candidates[0] = _principal_axes(means, dim)
-    places = _best_places(torch.from_numpy(candidates), *_cluster_forces(labels, run))
+    places = _best_places(candidates, *_cluster_forces(labels, run))
     residual = _principal_axes(H - means[labels], dim)
     residual *= 0.05 / max(residual.std(), 1e-9)
     return places[labels] + residual + rng.normal(scale=1e-3, size=residual.shape)
@@ -100,7 +99,7 @@ def _principal_axes(H: np.ndarray, dim: int) -> np.ndarray:
     return out
 
 
-def _cluster_forces(labels: np.ndarray, run: Run) -> tuple[Tensor, Tensor]:
+def _cluster_forces(labels: np.ndarray, run: Run) -> tuple[np.ndarray, np.ndarray]:
     """Attraction and repulsion (K, K) between clusters: the contraction and expansion losses summed over pairs."""
     K = int(labels.max()) + 1
     edges = augmented_edges(run.graph)
@@ -112,17 +111,26 @@ def _cluster_forces(labels: np.ndarray, run: Run) -> tuple[Tensor, Tensor]:
     attraction = BETWEEN * (pull + pull.T) + gravity
     least = np.expm1(1.0) * attraction  # with it the two forces balance at a distance of 1
     repulsion = np.maximum(max(run.settings.weights["expansion"], 0.05) * chance, least)
-    return torch.from_numpy(np.triu(attraction, 1)), torch.from_numpy(np.triu(repulsion, 1))
+    others = 1 - np.eye(K)
+    return (attraction * others).astype(np.float32), (repulsion * others).astype(np.float32)
 
 
-def _best_places(candidates: Tensor, attraction: Tensor, repulsion: Tensor, steps: int = 150) -> np.ndarray:
+def _best_places(candidates: np.ndarray, attraction: np.ndarray, repulsion: np.ndarray, steps: int = 150) -> np.ndarray:
     """The best of several placements of K points, (starts, K, dim) → (K, dim)."""
-    places = candidates.clone().requires_grad_()
-    optimizer = torch.optim.Adam([places], lr=0.1)
-    for _ in range(steps):
-        d = pair_distance(places[:, :, None], places[:, None])  # (starts, K, K)
-        energy = (attraction * d - repulsion * log_dissimilarity(d)).sum(dim=(1, 2))
-        optimizer.zero_grad()
-        energy.sum().backward()
-        optimizer.step()
-    return places.detach()[int(energy.argmin())].numpy()
+    places, dim = candidates.astype(np.float32), candidates.shape[2]
+    moments = np.zeros((2, len(places) * places.shape[1], dim), np.float32)
+    with threads_for(len(moments[0])):
+        for step in range(1, steps + 1):
+            d = _distances(places)  # (starts, K, K)
+            force = (attraction - repulsion / np.expm1(np.minimum(d, OUT_OF_REACH))) / d
+            gradient = force.sum(axis=2, keepdims=True) * places - force @ places
+            adam_step(places.reshape(-1, dim), gradient.reshape(-1, dim), moments, step, 0.1)
+    d = _distances(places)
+    energy = (attraction * d - repulsion * np.log(-np.expm1(-d))).sum(axis=(1, 2))
+    return places[energy.argmin()].astype(np.float64)
+
+
+def _distances(places: np.ndarray) -> np.ndarray:
+    """Between the points of each placement, (starts, K, K); never quite zero."""
+    differences = (places[:, :, None, x] - places[:, None, :, x] for x in range(places.shape[2]))
+    return np.sqrt(sum(np.square(difference) for difference in differences) + np.float32(DISTANCE_FLOOR))

@@ -132,7 +132,7 @@ def test_adam_step_equals_torch():
     optimizer = torch.optim.Adam([reference], lr=0.05, betas=(0.9, 0.99))
     for step in range(1, 6):
         gradient = rng.normal(size=(7, 3)).astype(np.float32)
-        _coordinates._adam(H, gradient, moments, step, 0.05)
+        _coordinates.adam_step(H, gradient, moments, step, 0.05)
         reference.grad = torch.from_numpy(gradient)
         optimizer.step()
     np.testing.assert_allclose(H, reference.detach(), rtol=1e-4, atol=1e-6)

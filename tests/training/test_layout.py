@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.spatial.distance import pdist
 
 from scvcc._clusters.assignment import nearest_center
 from scvcc._training import graph as _graph
@@ -57,5 +59,23 @@ def test_contraction_between_clusters_counts_a_quarter(make_run):
     attraction, repulsion = _layout._cluster_forces(np.array([0, 0, 1, 1]), make_run(sp.csr_matrix(A)))
     chance = 2 * 0.5 * 0.5
     expected = 0.25 * (1 / 3) + 0.01 * chance  # each edge has a third of the contraction
-    np.testing.assert_allclose(attraction.numpy(), [[0, expected], [0, 0]], rtol=1e-6)
-    np.testing.assert_allclose(repulsion.numpy(), [[0, max(0.2 * chance, np.expm1(1) * expected)], [0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(attraction, [[0, expected], [expected, 0]], rtol=1e-6)
+    apart = max(0.2 * chance, np.expm1(1) * expected)
+    np.testing.assert_allclose(repulsion, [[0, apart], [apart, 0]], rtol=1e-6)
+
+
+def test_best_places_are_where_the_forces_balance():
+    rng, K = np.random.default_rng(0), 5
+    attraction, repulsion = (np.triu(rng.random((K, K)), 1).astype(np.float32) for _ in range(2))
+
+    def energy(flat):
+        d = pdist(flat.reshape(K, 2))
+        order = np.triu_indices(K, 1)
+        return (attraction[order] * d - 9 * repulsion[order] * np.log(-np.expm1(-d))).sum()
+
+    forces = attraction + attraction.T, 9 * (repulsion + repulsion.T)
+    candidates = rng.normal(size=(6, K, 2))
+    found = energy(_layout._best_places(candidates, *forces).ravel())
+    reached = [minimize(energy, start.ravel()).fun for start in candidates]
+    assert found == pytest.approx(min(reached), rel=1e-3)
+    assert max(reached) > min(reached) + 0.01

@@ -238,7 +238,7 @@ def _clustering_gradient(H, centers, frequencies, G, beta):
     that the innermost loops run over the clusters.
     """
     n_chunks, n, (dim, K) = 64, len(H), centers.shape
-    one, twice, rarity = np.float32(1.0), np.float32(2 * beta), (1 / frequencies).astype(np.float32)
+    twice, rarity = np.float32(2 * beta), (1 / frequencies).astype(np.float32)
     new_frequencies = np.zeros((n_chunks, K), np.float32)
     center_gradient = np.zeros((n_chunks, dim, K), np.float32)
     for chunk in nb.prange(n_chunks):

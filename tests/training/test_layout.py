@@ -65,17 +65,17 @@ def test_contraction_between_clusters_counts_a_quarter(make_run):
 
 
 def test_best_places_are_where_the_forces_balance():
-    rng, K = np.random.default_rng(0), 5
-    attraction, repulsion = (np.triu(rng.random((K, K)), 1).astype(np.float32) for _ in range(2))
+    rng, K = np.random.default_rng(0), 16
+    attraction, repulsion = np.triu(rng.random((K, K)) ** 8, 1), 3 * np.triu(rng.random((K, K)), 1)
+    pairs = np.triu_indices(K, 1)
 
-    def energy(flat):
-        d = pdist(flat.reshape(K, 2))
-        order = np.triu_indices(K, 1)
-        return (attraction[order] * d - 9 * repulsion[order] * np.log(-np.expm1(-d))).sum()
+    def energy(places):
+        d = pdist(places.reshape(K, 2))
+        return (attraction[pairs] * d - repulsion[pairs] * np.log(-np.expm1(-d))).sum()
 
-    forces = attraction + attraction.T, 9 * (repulsion + repulsion.T)
     candidates = rng.normal(size=(6, K, 2))
-    found = energy(_layout._best_places(candidates, *forces).ravel())
+    forces = ((half + half.T).astype(np.float32) for half in (attraction, repulsion))
+    places = _layout._best_places(candidates, *forces)
     reached = [minimize(energy, start.ravel()).fun for start in candidates]
-    assert found == pytest.approx(min(reached), rel=1e-3)
-    assert max(reached) > min(reached) + 0.01
+    assert minimize(energy, places.ravel()).fun > energy(places) - 0.5
+    assert energy(places) < np.median(reached) < max(reached) - 0.5  # there was a choice to be made

@@ -10,6 +10,8 @@ import numba as nb
 import numpy as np
 import scipy.sparse as sp
 
+from scvcc._clusters.compiled import compiled
+
 
 @dataclass(frozen=True)
 class ClusterGraph:
@@ -111,7 +113,7 @@ def compact(labels: np.ndarray) -> np.ndarray:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
-@nb.njit(cache=True)
+@compiled()
 def _weight_between(pointers, neighbors, weights, labels, k):
     """Sum of the weights from each cluster to each, (k, k)."""
     between = np.zeros((k, k))
@@ -141,7 +143,7 @@ def _best_partner(share, part, alive, a, gains):
     return best, most
 
 
-@nb.njit(cache=True)
+@compiled()
 def _merges(share, volume, size, n_clusters, gains, factor, power, least):
     """The merges of `Linkage.merges`; overwrites the arrays. Each cluster remembers its best partner, (partner, most)."""
     k = len(volume)

@@ -6,6 +6,8 @@ import numba as nb
 import numpy as np
 import scipy.sparse as sp
 
+from scvcc._clusters.compiled import compiled
+
 
 def polish(graph: sp.csr_matrix, partitions: Sequence[np.ndarray], order: np.ndarray, resolution: float) -> np.ndarray:
     """Each partition with points moved, in `order`, for as long as modularity gains, (m, n); no cluster is emptied."""
@@ -15,13 +17,13 @@ def polish(graph: sp.csr_matrix, partitions: Sequence[np.ndarray], order: np.nda
     return polished
 
 
-@nb.njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _polish(pointers, neighbors, weights, degree, partitions, order, resolution):
     for p in nb.prange(len(partitions)):
         _move_points(pointers, neighbors, weights, degree, partitions[p], order, resolution)
 
 
-@nb.njit(cache=True)
+@compiled()
 def _move_points(pointers, neighbors, weights, degree, labels, order, resolution, passes=10):
     n, K = len(labels), labels.max() + 1
     volume, size, total = np.zeros(K), np.zeros(K, np.int64), degree.sum()

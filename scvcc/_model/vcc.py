@@ -93,7 +93,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     batch_strength
         Share of the differences between batches that is taken away where batches are given, 0 to 1.
     n_jobs
-        Number of threads. None uses one thread for small data and otherwise the settings of numba and torch.
+        Number of threads. None uses one thread for small data, and otherwise what numba and torch are set to, but no more
+        than there are processors for this process (its affinity and the quota of its container count); −1 as many.
     random_state
         Seed or generator. The same seed on the same machine gives the same result. None draws a seed.
     progress

@@ -11,6 +11,7 @@ import numba as nb
 import numpy as np
 import scipy.sparse as sp
 
+from scvcc._clusters.compiled import compiled
 from scvcc._training.graph import entry_rows
 from scvcc._training.losses import DISTANCE_FLOOR
 from scvcc._training.sampling import boundary_rates, contraction_rates
@@ -132,7 +133,7 @@ def _exp(x):
     return power * np.float32(1 << whole)
 
 
-@nb.njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _gradient(H, pointers, neighbors, boundary, contraction, forces, seed, n_negatives=5):
     """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point.
 
@@ -155,7 +156,7 @@ def _gradient(H, pointers, neighbors, boundary, contraction, forces, seed, n_neg
     return G
 
 
-@nb.njit(cache=True, fastmath=ANY_ORDER)
+@compiled(fastmath=ANY_ORDER)
 def _squared_distances(H, begin, starts, others):
     """Squared length of each pair: the points from `begin` on, each with its part of `others`."""
     squares = np.empty(len(others), np.float32)
@@ -170,7 +171,7 @@ def _squared_distances(H, begin, starts, others):
     return squares
 
 
-@nb.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+@compiled(fastmath=ANY_ORDER, error_model="numpy")
 def _edge_forces(squares, boundary, contraction, forces):
     """Squared lengths of edges become what the boundary and contraction losses pull with, over the length."""
     w_b, w_c, repulsion, one = forces[0], forces[1], forces[3], np.float32(1.0)
@@ -180,7 +181,7 @@ def _edge_forces(squares, boundary, contraction, forces):
         squares[e] = (w_c * contraction[e] + w_b * boundary[e] * balance) / d
 
 
-@nb.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+@compiled(fastmath=ANY_ORDER, error_model="numpy")
 def _random_forces(squares, starts, w_e):
     """Squared lengths of random pairs become what the expansion loss pushes with, over the length."""
     one, reach = np.float32(1.0), np.float32(OUT_OF_REACH)
@@ -192,7 +193,7 @@ def _random_forces(squares, starts, w_e):
         squares[starts[i] : starts[i + 1]] *= -2 * w_e / np.float32(max(starts[i + 1] - starts[i], 1))
 
 
-@nb.njit(cache=True, fastmath=ANY_ORDER)
+@compiled(fastmath=ANY_ORDER)
 def _pull(H, G, begin, starts, others, force):
     """Add to the rows of `G` the force of each pair times the difference of its points."""
     for i in range(len(starts) - 1):
@@ -203,7 +204,7 @@ def _pull(H, G, begin, starts, others, force):
                 g[k] += force[e] * (a[k] - b[k])
 
 
-@nb.njit(cache=True)
+@compiled()
 def _draw_strangers(n, begin, pointers, neighbors, seed, n_draws):
     """At most `n_draws` random points for each of those from `begin` on, not itself and not connected, and where they start."""
     golden = np.uint64(0x9E3779B97F4A7C15)  # step of the splitmix64 generator
@@ -221,7 +222,7 @@ def _draw_strangers(n, begin, pointers, neighbors, seed, n_draws):
     return starts, strangers[:drawn]
 
 
-@nb.njit(cache=True)
+@compiled()
 def _is_among(neighbors, low, high, j):
     """Whether `j` is in neighbors[low:high]; looking at all of them is quicker than a search in the sorted."""
     for e in range(low, high):
@@ -230,7 +231,7 @@ def _is_among(neighbors, low, high, j):
     return False
 
 
-@nb.njit(parallel=True, cache=True, fastmath=ANY_ORDER)
+@compiled(parallel=True, fastmath=ANY_ORDER)
 def _clustering_gradient(H, centers, frequencies, G, beta):
     """Add the gradient of β KL(P ‖ Q) to `G`; returns Σ Q and the gradient of the centers, summed over chunks of points.
 
@@ -255,7 +256,7 @@ def _clustering_gradient(H, centers, frequencies, G, beta):
     return new_frequencies, center_gradient
 
 
-@nb.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+@compiled(fastmath=ANY_ORDER, error_model="numpy")
 def _cluster_forces(h, centers, rarity, twice, kernel, force, frequencies):
     """Put the force of each center on one point into `force`, and add its soft assignment to `frequencies`."""
     one, total, normalizer = np.float32(1.0), np.float32(0.0), np.float32(0.0)
@@ -277,7 +278,7 @@ def _cluster_forces(h, centers, rarity, twice, kernel, force, frequencies):
         force[k] = twice * kernel[k] * (p - q)
 
 
-@nb.njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def adam_step(H, G, moments, step, rate):
     """One step of Adam (β₁ = .9, β₂ = .99) in place."""
     n, dim = H.shape

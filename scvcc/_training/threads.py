@@ -1,11 +1,12 @@
 """How many threads the compiled kernels, torch and k-means use."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import numba
 import torch
-from threadpoolctl import threadpool_limits
+from joblib import cpu_count
+from threadpoolctl import threadpool_info, threadpool_limits
 
 
 @contextmanager
@@ -24,21 +25,29 @@ def restored_threads() -> Iterator[None]:
 
 @contextmanager
 def threads(n_jobs: int | None, n_rows: int, *, small: int = 5_000) -> Iterator[None]:
-    """Use `n_jobs` threads in numba, torch and the libraries below; -1 is all.
+    """Use `n_jobs` threads in numba, torch and the libraries below; −1 is as many as there are processors for.
 
-    None leaves them as they are for many rows. Small matrices then use one: on a busy machine threads of little work wait
-    for each other, and 700 rows took three times the processor time of one thread.
+    Processors count where this process may use them, by its affinity and by the quota of its container. None uses as many
+    threads at most, and one for small matrices: on a busy machine threads of little work wait for each other, and 700 rows
+    took three times the processor time of one thread.
     """
-    if n_jobs is None and n_rows < small:
-        n_jobs = 1
-    with restored_threads(), ExitStack() as limits:
-        if n_jobs is not None:
-            most = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-            wanted = most if n_jobs == -1 else n_jobs
-            limits.enter_context(threadpool_limits(wanted))
-            numba.set_num_threads(min(wanted, most))
-            torch.set_num_threads(wanted)
+    if n_jobs is None:
+        most = 1 if n_rows < small else cpu_count()
+        counts = {library: min(count, most) for library, count in _threads_now().items()}
+    else:
+        counts = dict.fromkeys(_threads_now(), cpu_count() if n_jobs == -1 else n_jobs)
+    with restored_threads(), threadpool_limits(counts):
+        numba.set_num_threads(min(counts["numba"], int(numba.config.NUMBA_NUM_THREADS)))  # type: ignore[attr-defined]
+        torch.set_num_threads(counts["torch"])
         yield
+
+
+def _threads_now() -> dict[str, int]:
+    """The number of threads by library; the smallest where one is loaded twice."""
+    counts = {"numba": numba.get_num_threads(), "torch": torch.get_num_threads()}
+    for pool in threadpool_info():
+        counts[pool["prefix"]] = min(pool["num_threads"], counts.get(pool["prefix"], pool["num_threads"]))
+    return counts
 
 
 @contextmanager

@@ -39,7 +39,7 @@ FIT: dict[str, dict[str, Any]] = {
 }
 MAP: dict[str, dict[str, Any]] = {
     "min-confidence": {"type": float, "help": "cells below it, from 0 to 1, become 'unassigned'"},
-    "max-novelty": {"type": float, "help": "cells above it, from 0 to 1, become 'unassigned'"},
+    "max-novelty": {"type": float, "help": "cells above it, from 0 to 1, become 'unassigned'; 0.95"},
     "key-added": {"help": "name of the result; vcc"},
 }
 EPILOG = """\
@@ -49,7 +49,7 @@ complete or not at all. Messages go to stderr. Exit codes: 0 done, 1 the data or
 on stderr), 2 the command line was not understood, 130 interrupted.
 
   scvcc fit  cells.h5ad --n-clusters 12 --batch-key sample --out cells_vcc.h5ad --model model.safetensors --plot map.png
-  scvcc map  new.h5ad --model model.safetensors --max-novelty 0.99 --out new_vcc.h5ad --json > new.json
+  scvcc map  new.h5ad --model model.safetensors --out new_vcc.h5ad --json > new.json
   scvcc plot new_vcc.h5ad --color vcc CD79A --out new.pdf
 """
 

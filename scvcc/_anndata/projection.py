@@ -10,6 +10,7 @@ from sklearn.preprocessing import normalize as unit_rows
 
 from scvcc._anndata.matrices import at_hand, has_negative, name_of, variables
 from scvcc._anndata.representation import Representation, Source, params_of
+from scvcc._clusters.novelty import expected_shrinkage
 from scvcc._model.checks import warn
 from scvcc._model.rows import in_memory, take_rows
 from scvcc._training.graph import Matrix, dense
@@ -72,6 +73,19 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
         projection |= {"kind": "pca", "mean": mean, "shift": shift, "negative": has_negative(X)}
     _check_reproduced(X, Z, projection, representation.source, varm_key)
     return projection
+
+
+def shrinkage(adata: AnnData, about: Mapping[str, Any]) -> np.ndarray | None:
+    """How much nearer to the mean new cells come on each component of the PCA that `about` describes; None if unknown."""
+    uns_key = "pca" if about["use_rep"] == "X_pca" else about["use_rep"]
+    params = adata.uns.get(uns_key)
+    if about["kind"] != "pca" or not isinstance(params, Mapping) or not {"variance", "variance_ratio"} <= set(params):
+        return None
+    variance, ratio = (np.asarray(params[name], np.float64) for name in ("variance", "variance_ratio"))
+    p, d = np.shape(about["components"])
+    if len(variance) < d or not (variance > 0).all() or not (ratio > 0).all():
+        return None
+    return expected_shrinkage(variance, variance[0] / ratio[0], adata.n_obs, p)[:d]
 
 
 def lsa_keys(key_added: str) -> tuple[str, str, str]:

@@ -1,7 +1,8 @@
 """New cells: the model they are labeled with, their way through its projection, and what is written."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from scvcc._anndata.matrices import at_hand, finite, has_negative, name_of, variables, warn_if_counts
+from scvcc._anndata.messages import info, listed
 from scvcc._anndata.projection import project
 from scvcc._anndata.results import write_fields
 from scvcc._clusters.assignment import nearest_center
@@ -19,6 +21,26 @@ from scvcc._model.checks import warn
 from scvcc._model.files import writable
 from scvcc._model.vcc import VCC, place, probabilities
 from scvcc._training.graph import Matrix
+
+OFF = 0.6  # the lower quartile of novelty from which a query as a whole lies off the reference; .25 is usual
+FEWEST = 20  # cells of a query that this is said of
+
+
+@dataclass(frozen=True)
+class Placed:
+    """New cells on a reference's map."""
+
+    H: np.ndarray  # (n, latent_dim)
+    novelty: np.ndarray  # (n,) pooled
+    alone: np.ndarray  # (c,) of some of the cells, each by itself
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """What new cells are called."""
+
+    codes: np.ndarray  # (n,) cluster, or the number of clusters for "unassigned"
+    confidence: np.ndarray  # (n,)
 
 
 def check_target(adata: AnnData, save_to: str | os.PathLike[str]) -> None:
@@ -62,8 +84,8 @@ def read_reference(reference: Any) -> tuple[VCC, dict[str, Any]]:
     return model, about
 
 
-def place_query(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Map of new cells, (n, latent_dim), and their novelty, (n,).
+def place_query(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> Placed:
+    """New cells on the reference's map.
 
     Their variables are found by name; then follow the reference's projection and the encoder.
     """
@@ -77,7 +99,7 @@ def place_query(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> tuple[n
         X = sp.csr_matrix(X)
     _warn_about_values(at_hand(X)[:, used], about)
     fill = model.encoder_.center.cpu().numpy()
-    return place(model, X, partial(_project_block, about, used, present, fill, name_of(layer)))
+    return Placed(*place(model, X, partial(_project_block, about, used, present, fill, name_of(layer))))
 
 
 def _project_block(
@@ -118,26 +140,48 @@ def _warn_about_values(X: Matrix, about: Mapping[str, Any]) -> None:
         )
 
 
+def label_query(placed: Placed, model: VCC, limits: Mapping[str, float]) -> Labeled:
+    """Cluster and confidence of each cell; a cell beyond one of the limits gets the number after the last cluster."""
+    codes = nearest_center(placed.H, model.cluster_centers_)
+    confidence = probabilities(model, placed.H).max(axis=1).astype(np.float32)
+    doubtful = (confidence < limits.get("min_confidence", 0)) | (placed.novelty > limits.get("max_novelty", 1))
+    return Labeled(np.where(doubtful, model.n_clusters_, codes), confidence)
+
+
+def summarize(placed: Placed, labeled: Labeled, names: Sequence[str]) -> dict[str, Any]:
+    """What there is to say of the query as a whole, which is also told."""
+    counts = np.bincount(labeled.codes, minlength=len(names) + 1)
+    empty = [name for name, count in zip(names, counts, strict=False) if not count]
+    low, middle = np.quantile(placed.alone, [0.25, 0.5])
+    is_off = bool(low > OFF and len(placed.alone) >= FEWEST)
+    info(
+        f"    {counts[-1] / counts.sum():.1%} of the cells are unassigned; median novelty of a cell by itself {middle:.2f}, "
+        f"where 0.50 is that of the reference's kinds; clusters without cells: {listed(empty)}"
+    )
+    if is_off:
+        warn(
+            f"The query as a whole lies off the reference: three quarters of its cells are each more novel than {low:.0%} "
+            "of the reference's. It may be of another condition or chemistry, be normalized or scaled in another way, lack "
+            "genes, or hold only kinds of cells that the reference lacks. Its labels may be wrong."
+        )
+    return {
+        "unassigned": float(counts[-1] / counts.sum()),
+        "novelty": float(middle),
+        "lower_quartile": float(low),
+        "off_reference": is_off,
+        "empty_clusters": empty,
+    }
+
+
 def write_query(
-    adata: AnnData,
-    H: np.ndarray,
-    novelty: np.ndarray,
-    model: VCC,
-    about: Mapping[str, Any],
-    *,
-    key: str,
-    limits: Mapping[str, float | None],
+    adata: AnnData, placed: Placed, labeled: Labeled, about: Mapping[str, Any], record: Mapping[str, Any], *, key: str
 ) -> None:
     """Write place, label, confidence and novelty; all values are computed before the first one is set."""
-    codes = nearest_center(H, model.cluster_centers_)
-    confidence = probabilities(model, H).max(axis=1).astype(np.float32)
     categories, colors = list(about["categories"]), list(about["colors"])
-    if limits := {name: limit for name, limit in limits.items() if limit is not None}:
-        doubtful = (confidence < limits.get("min_confidence", 0)) | (novelty > limits.get("max_novelty", 1))
-        codes = np.where(doubtful, len(categories), codes)
+    if "min_confidence" in record or "max_novelty" in record:
         categories, colors = [*categories, "unassigned"], [*colors, "#c8c8c8"] if colors else []
-    labels = pd.Categorical.from_codes(codes, categories=categories)
-    record = {"mapped": True, **limits, "representation": {"use_rep": about["use_rep"]}}
+    labels = pd.Categorical.from_codes(labeled.codes, categories=categories)
+    record = {"mapped": True, **record, "representation": {"use_rep": about["use_rep"]}}
     uns = {f"{key}_colors": np.array(colors)} if colors else {}
-    obs = {"confidence": confidence, "novelty": novelty}
-    write_fields(adata, key, labels, record, obs=obs, obsm={f"X_{key}": H}, uns=uns)
+    obs = {"confidence": labeled.confidence, "novelty": placed.novelty}
+    write_fields(adata, key, labels, record, obs=obs, obsm={f"X_{key}": placed.H}, uns=uns)

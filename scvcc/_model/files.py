@@ -26,7 +26,7 @@ from safetensors.numpy import save as format_tensors
 from scvcc import __version__
 from scvcc._clusters.novelty import Sample
 from scvcc._clusters.tree import LeafRule, Tree
-from scvcc._training.encoder import Encoder
+from scvcc._training.encoder import Encoder, early_width
 
 FORMAT = 1  # raised when an older reader would go wrong
 HEADER_LIMIT, FILE_LIMIT = (
@@ -157,8 +157,11 @@ def _check_shapes(found: Shapes, layers: Any) -> None:
         "embedding": ((n, layers[-1]), "float32"),
         "labels": ((n,), "int64"),
         "sample.rows": ((m, dim), "float32"),
-        "sample.distances": ((m,), "float32"),
-        "sample.projection": ((layers[-2], dim), "float32"),
+        "sample.projection": ((early_width(layers), dim), "float32"),
+        "sample.middle": ((K,), "float32"),
+        "sample.spread": ((K,), "float32"),
+        "sample.scores": ((m,), "float32"),
+        "sample.pooled": ((m,), "float32"),
         "tree.cluster": ((n_leaves,), "int64"),
         "tree.size": ((n_leaves,), "int64"),
         "tree.merges": ((n_leaves - 1, 2), "int64"),
@@ -190,9 +193,15 @@ def _check_values(arrays: Arrays, layers: list[int]) -> None:
         raise ValueError("the scale of the encoder is not positive.")
     if "feature_names" in arrays and len(arrays["feature_names"]) != layers[0]:
         raise ValueError(f"it does not name {layers[0]} features.")
-    distances = arrays["sample.distances"]
-    if min(arrays["sample.rows"].shape) < 1 or len(distances) < 2 or distances[0] < 0 or (np.diff(distances) < 0).any():
-        raise ValueError("its sample of training rows has too few of them, or distances out of order.")
+    known = [arrays["sample.scores"], arrays["sample.pooled"]]
+    if (
+        min(arrays["sample.rows"].shape) < 1
+        or len(known[0]) < 2
+        or any((np.diff(scores) < 0).any() for scores in known)
+    ):
+        raise ValueError("its sample of training rows has too few of them, or scores out of order.")
+    if arrays["sample.spread"].min() <= 0:
+        raise ValueError("its sample of training rows has clusters without a spread.")
 
 
 def _check_tree(cluster: np.ndarray, merges: np.ndarray, K: int) -> None:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from scvcc._clusters import assignment
 from scvcc._clusters.assignment import by_size, calibrate_sharpness, drop_small_clusters, nearest_center, random_edges
 from scvcc._clusters.merging import compact
-from scvcc._clusters.novelty import Sample, novelty, projection, take_sample
+from scvcc._clusters.novelty import Companions, Sample, novelty, pool, projection, take_sample
 from scvcc._clusters.tree import (
     LeafRule,
     Tree,
@@ -33,8 +33,8 @@ from scvcc._model.files import load_model, save_model
 from scvcc._model.lazy import is_lazy
 from scvcc._model.neighbors import Batches, search
 from scvcc._model.parameters import checked_settings, resolve_device
-from scvcc._model.rows import checked, lazily, on_host, over_blocks, readable, values
-from scvcc._training.encoder import Encoder, Rows, encode, encode_first_layer, encode_with_features
+from scvcc._model.rows import checked, lazily, on_host, over_blocks, readable, take_rows, values
+from scvcc._training.encoder import Encoder, Rows, early_width, encode, encode_first_layer, encode_with_features
 from scvcc._training.graph import GraphMode, Matrix, given_graph
 from scvcc._training.recipe import Trained, train
 from scvcc._training.run import stream
@@ -228,7 +228,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             labels, centers = _numbered_by_size(H, trained.centers, least)
             own = labels if rows is None else labels[rows]
             sharpness = calibrate_sharpness(trained.H, centers, own, latent, stream(seed, "assignment"))
-            sample = _sample_of_all(X, trained.encoder, stream(seed, "novelty"))
+            sample = _sample_of_all(X, trained.encoder, centers, seed)
             tree, rule, leaves = _grown(trained, part, own, latent, settings.min_cluster_size, stream(seed, "tree"))
             if rows is not None:
                 leaves = over_blocks(lambda block: _leaf(trained.encoder, centers, tree, rule, block), X)
@@ -355,12 +355,13 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         return _over_rows(self, X, partial(_probable, n_clusters=n_clusters), n_clusters)
 
     def novelty(self, X: Matrix) -> np.ndarray:
-        """How unlike the training rows each row is, as a percentile of the training rows themselves.
+        """How unlike the training rows each row is: the share of rows of known kinds that are less so.
 
-        The share of training rows that lie closer to the other training rows than this row does, in the encoder's last
-        hidden layer and measured on a sample of 2,000. Training rows are spread evenly from 0 to 1, and new rows of the
-        same kinds nearly so; rows of a kind that the model has not seen tend to have values near 1. Probabilities do
-        not show this: they only compare the known clusters with each other.
+        The mean distance to the 15 nearest of 2,000 training rows in the encoder's second hidden layer, relative to such
+        distances in the cluster that the row is given, and ranked among those of the training rows. Rows of a kind that
+        the model has not seen tend to have values near 1. Probabilities do not show this: they only compare the known
+        clusters with each other. It is found for each row by itself; :func:`scvcc.tl.map_query` also looks at similar
+        cells of the query.
 
         Parameters
         ----------
@@ -474,11 +475,21 @@ def probabilities(model: VCC, H: np.ndarray) -> np.ndarray:
     return assignment.probabilities(H, model.cluster_centers_, model.sharpness_)
 
 
-def place(model: VCC, X: Matrix, project: Callable[[Matrix], Matrix]) -> tuple[np.ndarray, np.ndarray]:
-    """Embedding and novelty of what `project` makes of the rows of `X`, in one pass over blocks of them."""
+def place(
+    model: VCC, X: Matrix, project: Callable[[Matrix], Matrix], most: int = 2000
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where the rows of a query are on the map, their novelty, and that of some of them taken alone.
+
+    `project` makes blocks of rows what the encoder knows. Novelty is pooled with that of at most 2,000 rows, which are
+    read first: given these, each row is for itself.
+    """
+    chosen = np.sort(np.random.default_rng(0).permutation(X.shape[0])[:most])
     with threads(model.n_jobs, X.shape[0]):
-        both = over_blocks(partial(_projected, _without_rows(model), project), X)
-    return np.ascontiguousarray(both[:, :-1]), both[:, -1]
+        light = _without_rows(model)
+        some = over_blocks(lambda block: np.column_stack(_alone(light, project(block))[1:]), take_rows(X, chosen))
+        companions = Companions(some[:, :-1], some[:, -1])
+        both = over_blocks(partial(_projected, light, project, companions), X)
+    return np.ascontiguousarray(both[:, :-1]), both[:, -1], companions.novelty
 
 
 def relabeled(model: VCC, X: Matrix, n_clusters: int) -> tuple[np.ndarray, np.ndarray]:
@@ -486,6 +497,13 @@ def relabeled(model: VCC, X: Matrix, n_clusters: int) -> tuple[np.ndarray, np.nd
     labels = _over_rows(model, X, partial(_predicted, n_clusters=n_clusters), n_clusters)
     P = _over_rows(model, X, partial(_probable, n_clusters=n_clusters))
     return labels, P[np.arange(len(P)), labels]
+
+
+def expect_shrunk(model: VCC, X: Matrix, shrinkage: np.ndarray, seed: int) -> None:
+    """Judge novelty as for new rows that come nearer to the mean of `X`, the rows of `fit`, than these."""
+    check_is_fitted(model)
+    with threads(model.n_jobs, X.shape[0]):
+        model.sample_ = _sample_of_all(X, model.encoder_, model.cluster_centers_, seed, shrinkage)
 
 
 def _over_rows(
@@ -551,11 +569,17 @@ def _embedded(encoder: Encoder, block: Matrix) -> np.ndarray:
     return encode(encoder, Rows(checked(block), encoder.center.device)).cpu().numpy()
 
 
-def _placed(model: VCC, block: Matrix) -> np.ndarray:
+def _placed(model: VCC, block: Matrix, companions: Companions | None = None) -> np.ndarray:
     """Embedding, and novelty in the last column."""
+    H, Z, found = _alone(model, block)
+    return np.column_stack([H, found if companions is None else pool(model.sample_, companions, Z, found)])
+
+
+def _alone(model: VCC, block: Matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Embedding, early features, and the novelty of each row by itself."""
     rows = Rows(checked(block), model.encoder_.center.device)
     H, Z = encode_with_features(model.encoder_, rows, model.sample_.projection)
-    return np.column_stack([H, novelty(model.sample_, Z)])
+    return H, Z, novelty(model.sample_, Z, nearest_center(H, model.cluster_centers_))
 
 
 def check_cut(n_clusters: int, n_leaves: int) -> None:
@@ -563,8 +587,8 @@ def check_cut(n_clusters: int, n_leaves: int) -> None:
     check_integer("n_clusters", n_clusters, (1, n_leaves), "the leaves of the tree")
 
 
-def _projected(model: VCC, project: Callable[[Matrix], Matrix], block: Matrix) -> np.ndarray:
-    return _placed(model, project(block))
+def _projected(model: VCC, project: Callable[[Matrix], Matrix], companions: Companions, block: Matrix) -> np.ndarray:
+    return _placed(model, project(block), companions)
 
 
 def _warn_if_fewer(n_found: int, n_clusters: int | None) -> None:
@@ -616,9 +640,16 @@ def _grown(
     return tree, rule.among(np.unique(leaf)[order]), np.argsort(order)[compact(leaf)]
 
 
-def _sample_of_all(X: Matrix, encoder: Encoder, rng: np.random.Generator) -> Sample:
-    """Rows that stand for all, which those of a sketch do not."""
-    chosen = np.sort(rng.choice(X.shape[0], min(2000, X.shape[0]), replace=False))
-    onto = projection(encoder.head.in_features, rng)
-    _, Z = encode_with_features(encoder, Rows(values(X, chosen), encoder.center.device), onto)
-    return take_sample(Z, onto)
+def _sample_of_all(
+    X: Matrix, encoder: Encoder, centers: np.ndarray, seed: int, shrinkage: np.ndarray | None = None
+) -> Sample:
+    """Rows that stand for all, which those of a sketch do not, and for new ones, which may come nearer to the mean."""
+    rng, n, device = stream(seed, "novelty"), X.shape[0], encoder.center.device
+    chosen = np.sort(rng.choice(n, min(2000, n), replace=False))
+    onto = projection(early_width(encoder.sizes), rng)
+    rows = moved = values(X, chosen)
+    if shrinkage is not None:
+        moved = rows.mean(axis=0) + (rows - rows.mean(axis=0)) * shrinkage.astype(np.float32)
+    (H, Z), (H_moved, Z_moved) = (encode_with_features(encoder, Rows(part, device), onto) for part in (rows, moved))
+    labels, moved_labels = nearest_center(H, centers), nearest_center(H_moved, centers)
+    return take_sample(Z, labels, Z_moved, moved_labels, onto, len(centers))

@@ -16,6 +16,7 @@ from scvcc._training.graph import Matrix
 
 BLOCK = 512  # rows per forward pass outside training; always full, see `_full_blocks`
 INPUT_NOISE = 0.3  # in training, relative to the scale of the input
+EARLY = 2  # hidden layer that novelty is sought in: the first knows no clusters, the last little else
 
 
 class Encoder(nn.Module):
@@ -74,6 +75,11 @@ class Encoder(nn.Module):
         """First hidden layer of a batch."""
         return self.hidden[:2]((x - self.center) / self.scale)
 
+    def early_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Second hidden layer of a batch, or the last if there are fewer, and the embedding that follows from it."""
+        early = self.hidden[: 2 * EARLY]((x - self.center) / self.scale)
+        return early, self.head(self.hidden[2 * EARLY :](early))
+
 
 def _arrived(sizes: Sequence[int], arrays: Mapping[str, np.ndarray], device: str) -> Encoder:
     return Encoder.of(sizes, arrays).to("cuda" if device == "cuda" and torch.cuda.is_available() else "cpu")
@@ -103,6 +109,11 @@ def _neighbor_distance(X: Matrix, graph: sp.csr_matrix, n_edges: int = 500) -> f
     difference = X[heads] - X[graph.indices[entries]]
     squares = difference.multiply(difference) if sp.issparse(difference) else np.square(difference, dtype=np.float64)
     return float(np.median(np.sqrt(np.asarray(squares.mean(axis=1), np.float64))))
+
+
+def early_width(sizes: Sequence[int]) -> int:
+    """Width of the early layer of an encoder whose layers, input and output included, have these sizes."""
+    return sizes[min(EARLY, len(sizes) - 2)]
 
 
 class Rows:
@@ -141,12 +152,12 @@ def encode(encoder: Encoder, rows: Rows) -> Tensor:
 
 @torch.no_grad()
 def encode_with_features(encoder: Encoder, rows: Rows, projection: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Embedding, and projected last hidden layer."""
+    """Embedding, and projected early hidden layer."""
     onto = torch.from_numpy(projection).to(rows.device)
     H, Z = [], []
     for x, size in _full_blocks(rows):
-        features = encoder.features(x)
-        H.append(encoder.head(features)[:size].cpu().numpy())
+        features, embedding = encoder.early_features(x)
+        H.append(embedding[:size].cpu().numpy())
         Z.append((features @ onto)[:size].cpu().numpy())
     return np.concatenate(H), np.concatenate(Z)
 

@@ -9,7 +9,7 @@ from anndata import AnnData
 from scvcc._anndata import results
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import info
-from scvcc._anndata.query import place_query, read_reference, write_query
+from scvcc._anndata.query import label_query, place_query, read_reference, summarize, write_query
 from scvcc._model.checks import validated
 from scvcc._model.vcc import VCC
 
@@ -21,7 +21,7 @@ def map_query(
     *,
     key_added: str = "vcc",
     min_confidence: float | None = None,
-    max_novelty: float | None = None,
+    max_novelty: float | None = 0.95,
     copy: bool = False,
 ) -> AnnData | None:
     """Label new cells and place them on the map of a reference.
@@ -41,8 +41,8 @@ def map_query(
     min_confidence
         Cells below this confidence, from 0 to 1, become "unassigned". It finds cells between known clusters.
     max_novelty
-        Cells above this novelty, from 0 to 1, become "unassigned". It finds some of the cells of unknown kinds: in a
-        test on seven data sets 0.99 left about a third of them unassigned, and 3 % of the others.
+        Cells above this novelty, from 0 to 1, become "unassigned". It finds cells of unknown kinds, and gives up some of
+        the others: a lower limit finds more and gives up more. None assigns all cells.
     copy
         Return a copy with the result instead of writing to `adata`.
 
@@ -52,16 +52,19 @@ def map_query(
     of them missing is an error. Writes these fields:
 
     `adata.obs[key_added]`
-        Cluster of each cell, with the categories of the reference, and "unassigned" with `min_confidence` or
-        `max_novelty`.
+        Cluster of each cell, with the categories of the reference, and "unassigned" unless both limits are None.
     `adata.obs[key_added + "_confidence"]`
         Probability of the most likely cluster.
     `adata.obs[key_added + "_novelty"]`
-        Share of the reference's cells that lie closer to the others than this cell does: :meth:`scvcc.VCC.novelty`.
+        How unlike the reference's cells the cell and the cells most similar to it in `adata` are: the share of the
+        reference's cells that are less so. :meth:`scvcc.VCC.novelty` is that of each cell by itself.
     `adata.obsm["X_" + key_added]`
         Place on the reference's map.
     `adata.uns[key_added]`, `adata.uns[key_added + "_colors"]`
-        How the result was made, and the reference's colors, if it had them when it was saved.
+        How the result was made, and the reference's colors, if it had them when it was saved. `summary` there has the share
+        of cells `unassigned`, the names of `empty_clusters`, the median (`novelty`) and the `lower_quartile` of the novelty
+        of cells by themselves, 0.5 and 0.25 where they are like the reference's, and whether the query as a whole is
+        `off_reference`, of which a warning is given.
 
     Examples
     --------
@@ -84,16 +87,12 @@ def map_query(
     results.check_key(adata, key_added, "confidence", "novelty")
     start = info("mapping onto the reference")
     model, about = read_reference(reference)
-    H, novelty = place_query(adata, model, about)
+    placed = place_query(adata, model, about)
+    chosen = {"min_confidence": min_confidence, "max_novelty": max_novelty}
+    limits = {name: limit for name, limit in chosen.items() if limit is not None}
+    labeled = label_query(placed, model, limits)
+    record = {**limits, "summary": summarize(placed, labeled, about["categories"])}
     target = adata.copy() if copy else adata
-    write_query(
-        target,
-        H,
-        novelty,
-        model,
-        about,
-        key=key_added,
-        limits={"min_confidence": min_confidence, "max_novelty": max_novelty},
-    )
+    write_query(target, placed, labeled, about, record, key=key_added)
     info(f"    finished: labels in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
     return target if copy else None

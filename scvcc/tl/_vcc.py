@@ -17,12 +17,12 @@ from scvcc._anndata.graphs import warn_about
 from scvcc._anndata.inputs import Part, chosen_part, estimator, find_inputs
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import hint, info
-from scvcc._anndata.projection import describe
+from scvcc._anndata.projection import describe, shrinkage
 from scvcc._anndata.query import check_target
 from scvcc._anndata.representation import Request
 from scvcc._model.checks import as_seed, validated, warn
 from scvcc._model.parameters import checked_settings, resolve_device
-from scvcc._model.vcc import VCC
+from scvcc._model.vcc import VCC, expect_shrunk
 
 
 def _takes_settings(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,6 +187,8 @@ def vcc(
     if save_to is not None:  # last: a full disk does not cost the result
         categories = [f"{part.prefix}{k}" for k in range(model.n_clusters_)]
         extra = describe(target, representation, key=key_added, categories=categories)
+        if (expected := shrinkage(target, extra)) is not None:
+            expect_shrunk(model, X, expected, request.seed)
         _save(model, save_to, extra, returned=copy)
     return target if copy else None
 

@@ -16,6 +16,8 @@ import scvcc
 from scvcc import VCC
 from scvcc._anndata.projection import describe
 from scvcc._anndata.representation import Representation, Source
+from scvcc._clusters.novelty import expected_shrinkage
+from scvcc._model.vcc import expect_shrunk
 
 QUICK = {"n_clusters": 4, "hidden": (16,), "epochs": 0, "progress": False}
 N, P = 240, 60
@@ -67,7 +69,7 @@ def bare(adata):
 def assert_reproduced(reference, file):
     """Mapping the reference's own cells gives its result back."""
     again = bare(reference)
-    scvcc.tl.map_query(again, file)
+    scvcc.tl.map_query(again, file, max_novelty=None)
     spread = reference.obsm["X_vcc"].std()
     np.testing.assert_allclose(again.obsm["X_vcc"], reference.obsm["X_vcc"], atol=1e-3 * spread)
     assert (again.obs["vcc"] == reference.obs["vcc"]).all()
@@ -89,8 +91,9 @@ def test_what_is_written(query, file, same, everything):
     scvcc.tl.map_query(query, file)
     assert set(query.obs) - set(before["obs"]) == {"vcc", "vcc_confidence", "vcc_novelty"}
     assert set(query.obsm) == {"X_vcc"} and set(query.uns) == {"vcc", "vcc_colors"}
-    assert query.obs["vcc"].cat.categories.tolist() == ["0", "1", "2", "3"]
-    assert query.uns["vcc_colors"].tolist() == ["#ff0000", "#00ff00", "#0000ff", "#ffff00"]
+    assert query.obs["vcc"].cat.categories.tolist() == ["0", "1", "2", "3", "unassigned"]
+    assert query.uns["vcc_colors"].tolist() == ["#ff0000", "#00ff00", "#0000ff", "#ffff00", "#c8c8c8"]
+    assert query.uns["vcc"]["max_novelty"] == 0.95
     assert query.obsm["X_vcc"].shape == (N, 2) and query.obsm["X_vcc"].dtype == np.float32
     assert query.obs["vcc_confidence"].between(0, 1).all()
     assert same(query.X, before["X"]) and same(query.var, before["var"])
@@ -106,9 +109,9 @@ def test_result_can_be_stored_and_drawn(query, file, tmp_path):
 
 
 def test_unassigned(query, file):
-    plain = scvcc.tl.map_query(query, file, copy=True)
+    plain = scvcc.tl.map_query(query, file, max_novelty=None, copy=True)
     level = float(plain.obs["vcc_confidence"].median())
-    scvcc.tl.map_query(query, VCC.load(file), min_confidence=level)
+    scvcc.tl.map_query(query, VCC.load(file), min_confidence=level, max_novelty=None)
     low = (plain.obs["vcc_confidence"] < level).to_numpy()
     assert 0 < low.sum() < N
     assert (query.obs["vcc"][low] == "unassigned").all()
@@ -124,13 +127,52 @@ def test_cells_of_another_kind_are_novel(reference, query, file):
     novelty = both.obs["vcc_novelty"].to_numpy()
     assert novelty.dtype == np.float32 and ((novelty >= 0) & (novelty <= 1)).all()
     assert roc_auc_score(np.arange(N + 40) >= N, novelty) > 0.85
-    expected = np.where(novelty > 0.8, "unassigned", scvcc.tl.map_query(both, file, copy=True).obs["vcc"].astype(str))
+    plain = scvcc.tl.map_query(both, file, max_novelty=None, copy=True)
+    expected = np.where(novelty > 0.8, "unassigned", plain.obs["vcc"].astype(str))
     assert (both.obs["vcc"].astype(str) == expected).all()
     assert both.uns["vcc"]["max_novelty"] == 0.8
-    loaded = VCC.load(file)
-    own = reference.obsm["X_pca"]
-    mapped = scvcc.tl.map_query(reference, file, copy=True).obs["vcc_novelty"]
-    np.testing.assert_allclose(loaded.novelty(own), mapped, atol=0.05)
+    few = scvcc.tl.map_query(reference[:20], file, copy=True).obs["vcc_novelty"]  # too few to be pooled
+    np.testing.assert_allclose(VCC.load(file).novelty(reference.obsm["X_pca"][:20]), few, atol=0.05)
+
+
+def test_the_whole_is_summed_up(reference, query, file):
+    scvcc.tl.map_query(query, file, max_novelty=0.9)
+    found = query.uns["vcc"]["summary"]
+    assert found["unassigned"] == pytest.approx((query.obs["vcc_novelty"] > 0.9).mean())
+    assert "empty_clusters" not in found or not len(found["empty_clusters"])
+    own = VCC.load(file).novelty(scvcc.tl.map_query(reference, file, copy=True).obsm["X_pca"])
+    assert np.median(own) == pytest.approx(0.5, abs=0.15) and not found["off_reference"]
+    one = reference[reference.obs["vcc"] == "2"].copy()
+    scvcc.tl.map_query(one, file, max_novelty=None)
+    assert one.uns["vcc"]["summary"]["empty_clusters"].tolist() == ["0", "1", "3"]
+    assert one.uns["vcc"]["summary"]["unassigned"] == 0
+
+
+def test_a_query_that_lies_off_the_reference(query, file, tmp_path):
+    query.X = query.X * 1.5
+    with pytest.warns(UserWarning, match="query as a whole lies off the reference: three quarters"):
+        scvcc.tl.map_query(query, file)
+    found = query.uns["vcc"]["summary"]
+    assert found["off_reference"] and found["lower_quartile"] > 0.6 and found["novelty"] > 0.8
+    query.write_h5ad(tmp_path / "q.h5ad")
+    back = ad.read_h5ad(tmp_path / "q.h5ad").uns["vcc"]["summary"]
+    assert back["off_reference"] and back["unassigned"] == found["unassigned"]
+
+
+def test_novelty_is_calibrated_for_new_cells_where_the_pca_says_how(reference, query, tmp_path):
+    file, plain = tmp_path / "m", tmp_path / "plain"
+    scvcc.tl.vcc(reference, save_to=file, **QUICK)
+    variance = reference.uns["pca"].pop("variance")
+    scvcc.tl.vcc(reference, save_to=plain, **QUICK)
+    moved, own = VCC.load(file).sample_, VCC.load(plain).sample_
+    np.testing.assert_array_equal(moved.middle, own.middle)
+    total = variance[0] / reference.uns["pca"]["variance_ratio"][0]
+    assert total == pytest.approx(reference.X.var(axis=0, ddof=1).sum(), rel=1e-3)
+    factor = expected_shrinkage(variance, total, N, P)
+    assert 0.2 < factor.min() < 0.9 < factor.max() <= 1
+    model = VCC.load(plain)
+    expect_shrunk(model, reference.obsm["X_pca"], factor, 0)
+    np.testing.assert_allclose(model.sample_.scores, moved.scores, atol=1e-3)
 
 
 def test_both_limits_count(query, file):
@@ -320,7 +362,7 @@ def test_part_of_the_cells(reference, tmp_path):
     scvcc.tl.vcc(reference, restrict_to=("vcc", ["0", "1"]), save_to=tmp_path / "m", **{**QUICK, "n_clusters": 2})
     chosen = reference[reference.obs["vcc"].isin(["0", "1"])]
     again = bare(chosen.copy())
-    scvcc.tl.map_query(again, tmp_path / "m")
+    scvcc.tl.map_query(again, tmp_path / "m", max_novelty=None)
     assert again.obs["vcc"].cat.categories.tolist() == ["0-1,0", "0-1,1"]
     assert (again.obs["vcc"].astype(str) == chosen.obs["vcc_R"].astype(str)).all()
 

@@ -128,12 +128,14 @@ def test_golden_file():
 
 def test_sample_that_lies(file):
     header, data = split(file.read_bytes())
-    meta, (start, stop) = meta_of(header), header["sample.distances"]["data_offsets"]
+    meta, (start, stop) = meta_of(header), header["sample.scores"]["data_offsets"]
     backwards = np.frombuffer(data[start:stop], np.float32)[::-1].tobytes()
-    assert_refused(file, signed(header, data[:start] + backwards + data[stop:], meta), "distances out of order")
-    short = {
-        name: {**header[name], "shape": [1, *header[name]["shape"][1:]]} for name in ("sample.rows", "sample.distances")
-    }
+    assert_refused(file, signed(header, data[:start] + backwards + data[stop:], meta), "scores out of order")
+    start, stop = header["sample.spread"]["data_offsets"]
+    none = np.zeros((stop - start) // 4, np.float32).tobytes()
+    assert_refused(file, signed(header, data[:start] + none + data[stop:], meta), "without a spread")
+    parts = ("sample.rows", "sample.scores", "sample.pooled")
+    short = {name: {**header[name], "shape": [1, *header[name]["shape"][1:]]} for name in parts}
     assert_refused(file, signed({**header, **short}, data, meta))
 
 
@@ -434,7 +436,10 @@ def test_metadata_that_lies(file, change):
         "encoder.head.weight",
         "encoder.scale",
         "sample.rows",
-        "sample.distances",
+        "sample.scores",
+        "sample.pooled",
+        "sample.middle",
+        "sample.spread",
         "sample.projection",
     ],
 )

@@ -119,7 +119,7 @@ def test_what_travels_is_small_and_plain(fitted):
     light = _vcc._without_rows(fitted)
     assert not hasattr(light, "labels_") and hasattr(fitted, "labels_")
     raw = pickle.dumps(light)
-    assert len(raw) < fitted.sample_.rows.nbytes + 15_000
+    assert len(raw) < fitted.sample_.rows.nbytes + 25_000
     assert b"torch" not in raw.replace(b"cpu", b"")
     encoder = pickle.loads(raw).encoder_
     assert isinstance(encoder, Encoder)

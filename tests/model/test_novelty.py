@@ -1,4 +1,4 @@
-"""How unlike the training rows a row is."""
+"""How unlike the training rows a row is, as the estimator finds it."""
 
 import numpy as np
 import pytest
@@ -7,34 +7,30 @@ import torch
 from sklearn.datasets import make_blobs
 
 from scvcc import VCC
-from scvcc._model.vcc import place
+from scvcc._clusters.novelty import Companions, novelty, pool, take_sample
+from scvcc._model.vcc import expect_shrunk, place
 from scvcc._training.encoder import Rows, encode_with_features
 
 X, y = make_blobs([60, 80, 100], n_features=8, cluster_std=2.0, random_state=0)
 X = X.astype(np.float32)
+NEW = make_blobs(50, n_features=8, cluster_std=3.0, random_state=5)[0].astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def model():
     torch.set_num_threads(1)
-    return VCC(3, hidden=(24, 90), epochs=0).fit(X)
+    return VCC(3, hidden=(24, 90, 12), epochs=0).fit(X)
 
 
-def slow_novelty(sample, Z):
-    """Percentile of the mean distance to the five nearest sampled rows, itself left out."""
-    result = []
-    own = [np.sort(np.linalg.norm(sample.rows - row, axis=1))[1:6].mean() for row in sample.rows]
-    for row in Z:
-        d = np.sort(np.linalg.norm(sample.rows - row, axis=1))
-        d = d[1:6] if d[0] < 1e-5 else d[:5]
-        result.append(np.mean(np.array(own) < d.mean()))
-    return np.array(result)
+def second_layer(model, rows):
+    return encode_with_features(model.encoder_, Rows(rows, torch.device("cpu")), model.sample_.projection)[1]
 
 
-def test_novelty_is_the_percentile_of_the_distance_to_the_sample(model):
-    new = make_blobs(50, n_features=8, cluster_std=3.0, random_state=5)[0].astype(np.float32)
-    Z = encode_with_features(model.encoder_, Rows(new, torch.device("cpu")), model.sample_.projection)[1]
-    np.testing.assert_allclose(model.novelty(new), slow_novelty(model.sample_, Z), atol=2 / 240)
+def test_novelty_is_that_of_the_second_layer_in_the_cluster_of_the_row(model):
+    assert model.sample_.projection.shape == (90, 64) and model.sample_.rows.shape == (240, 64)
+    np.testing.assert_allclose(model.sample_.rows, second_layer(model, X), rtol=1e-5)
+    expected = novelty(model.sample_, second_layer(model, NEW), model.predict(NEW))
+    np.testing.assert_array_equal(model.novelty(NEW), expected)
 
 
 def test_training_rows_are_spread_evenly(model):
@@ -54,29 +50,46 @@ def test_a_row_is_as_novel_alone_as_in_company_and_sparse_as_dense(model):
     assert whole.dtype == np.float32 and whole.shape == (240,)
     np.testing.assert_array_equal(model.novelty(X[7:8]), whole[7:8])
     np.testing.assert_array_equal(model.novelty(sp.csr_matrix(X)), whole)
-    np.testing.assert_array_equal(place(model, X)[0], model.transform(X))
+    H, pooled, alone = place(model, X, np.copy)
+    np.testing.assert_array_equal(H, model.transform(X))
+    np.testing.assert_array_equal(alone, whole)  # of all rows: they are fewer than 2,000
+    others = Companions(second_layer(model, X), whole)
+    np.testing.assert_array_equal(pooled, pool(model.sample_, others, others.rows, whole))
+
+
+def test_companions_of_a_kind_raise_each_others_novelty(model):
+    """Rows of a fourth group lie somewhat apart; that they all do is seen only together."""
+    group = X[y == 2][:40] + 1.2 * (X[y == 1].mean(axis=0) - X[y == 2].mean(axis=0)) * np.arange(8) % 3
+    query = np.concatenate([X[y != 2][:100] + 0.1, group])
+    _, together, _ = place(model, query, np.copy)
+    alone = model.novelty(query)
+    assert np.mean(together[100:] > 0.95) >= np.mean(alone[100:] > 0.95)
+    assert together[100:].std() < alone[100:].std() or together[100:].min() > 0.99
+
+
+def test_new_rows_that_come_nearer_to_the_mean_are_expected_there():
+    model = VCC(3, hidden=(24, 16), epochs=0, random_state=4).fit(X)
+    before = model.sample_
+    expect_shrunk(model, X, np.full(8, 0.5), 4)
+    for name in ("rows", "middle", "spread", "projection"):  # the distances of the training rows are as they were
+        np.testing.assert_array_equal(getattr(model.sample_, name), getattr(before, name))
+    halved = X.mean(axis=0) + 0.5 * (X - X.mean(axis=0))
+    expected = take_sample(
+        before.rows, model.labels_, second_layer(model, halved), model.predict(halved), before.projection, 3
+    )
+    np.testing.assert_allclose(model.sample_.scores, expected.scores, rtol=1e-3, atol=1e-3)
+    assert not np.allclose(model.sample_.scores, before.scores, atol=0.1)
 
 
 def test_a_large_training_set_leaves_a_bounded_sample():
     many = np.random.default_rng(0).normal(size=(2_100, 8)).astype(np.float32)
     model = VCC(3, hidden=(70,), epochs=0).fit(many)
     sample = model.sample_
-    assert (
-        sample.rows.shape == (2_000, 64) and sample.distances.shape == (2_000,) and sample.projection.shape == (70, 64)
-    )
-    assert (np.diff(sample.distances) >= 0).all()
+    assert sample.rows.shape == (2_000, 64) and sample.scores.shape == sample.pooled.shape == (2_000,)
+    assert sum(array.nbytes for array in vars(sample).values()) < 1e6
     found = model.novelty(many)
     assert found.min() >= 0 and found.max() <= 1
     assert np.mean(found) == pytest.approx(0.5, abs=0.08)
-
-
-def test_projected_distances_are_those_of_the_layer(model):
-    rows = Rows(X, torch.device("cpu"))
-    Z = encode_with_features(model.encoder_, rows, model.sample_.projection)[1]
-    full = encode_with_features(model.encoder_, rows, np.eye(90, dtype=np.float32))[1]
-    i, j = np.arange(100), np.arange(100, 200)
-    ratio = np.linalg.norm(Z[i] - Z[j], axis=1) / np.linalg.norm(full[i] - full[j], axis=1)
-    assert ratio.mean() == pytest.approx(1, abs=0.1) and ratio.std() < 0.2
 
 
 @pytest.mark.parametrize("hidden", [(), (4,)])
@@ -93,6 +106,6 @@ def test_few_rows():
 
 
 def test_same_seed_same_sample(model):
-    again = VCC(3, hidden=(24, 90), epochs=0).fit(X)
-    for name in ("rows", "distances", "projection"):
-        np.testing.assert_array_equal(getattr(again.sample_, name), getattr(model.sample_, name))
+    again = VCC(3, hidden=(24, 90, 12), epochs=0).fit(X)
+    for name, array in vars(model.sample_).items():
+        np.testing.assert_array_equal(getattr(again.sample_, name), array)

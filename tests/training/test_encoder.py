@@ -5,7 +5,7 @@ import torch
 
 from scvcc._training import encoder as _encoder
 from scvcc._training import graph as _graph
-from scvcc._training.encoder import Encoder, Rows, encode, encode_with_features
+from scvcc._training.encoder import Encoder, Rows, early_width, encode, encode_with_features
 
 CPU = torch.device("cpu")
 
@@ -115,14 +115,15 @@ def test_neighbors_that_coincide_do_not_set_the_scale():
     assert float(encoder.scale) == pytest.approx(0.5)
 
 
-def test_features_are_the_last_hidden_layer_and_embeddings_those_of_encode(X):
-    encoder, rows = make(), Rows(X, CPU)
+@pytest.mark.parametrize("hidden", [(), (4,), (6, 4), (6, 4, 5)])
+def test_features_are_the_second_hidden_layer_and_embeddings_those_of_encode(X, hidden):
+    encoder, rows = make(hidden=hidden), Rows(X, CPU)
     encoder.standardize(X, graph_of(X))
-    onto = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    onto = np.random.default_rng(0).normal(size=(early_width(encoder.sizes), 3)).astype(np.float32)
     H, Z = encode_with_features(encoder, rows, onto)
     np.testing.assert_array_equal(H, encode(encoder, rows))
     with torch.no_grad():
-        expected = encoder.hidden((torch.from_numpy(X) - encoder.center) / encoder.scale).numpy() @ onto
+        expected = encoder.hidden[:4]((torch.from_numpy(X) - encoder.center) / encoder.scale).numpy() @ onto
     np.testing.assert_allclose(Z, expected, rtol=1e-4, atol=1e-5)
     chosen = np.array([3, 700, 1299])
     for whole, some in zip((H, Z), encode_with_features(encoder, Rows(X[chosen], CPU), onto), strict=True):

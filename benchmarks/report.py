@@ -426,7 +426,7 @@ def pages(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    from . import batches, limits, performance, verdict
+    from . import batches, evidence, limits, performance, verdict
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
@@ -437,6 +437,8 @@ def main() -> None:
         texts["12_limits"] = limits.page(args.results / "limits.csv")
     if (args.results / "batches.csv").exists():
         texts["10_batches"] = batches.page(args.results / "batches.csv")
+    if (args.results / "evidence.csv").exists():
+        texts["13_evidence"] = evidence.page(args.results / "evidence.csv")
     for name, text in texts.items():
         (DOCS / f"{name}.md").write_text(text.rstrip() + "\n", encoding="utf-8")
     for page in DOCS.glob("*.md"):

@@ -1,11 +1,15 @@
 """`scvcc.tl.test_clusters` and its plot."""
 
+import logging
+
+import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
 import scanpy as sc
 
 import scvcc
+from scvcc._model import vcc as _vcc
 from scvcc.tl import test_clusters as assess  # under its own name, pytest would take it for a test
 
 
@@ -87,6 +91,88 @@ def test_a_result_is_tested_on_its_own_graph(blobs, quick):
     assess(blobs, "vcc")
     assert blobs.uns["vcc_support"]["params"]["use_rep"] == "X_pca"
     assert "neighbors" not in blobs.uns
+
+
+@pytest.fixture
+def noise():
+    """One cloud of 300 cells."""
+    return ad.AnnData(np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32))
+
+
+def test_noise_is_one_cluster_and_all_else_works_with_it(noise, quick, tmp_path):
+    noise.obs["half"] = pd.Categorical(np.arange(300) % 2)
+    with pytest.warns(UserWarning, match="no evidence for more than one cluster"):
+        scvcc.tl.vcc(noise, save_to=tmp_path / "one.safetensors", keep_stages=True, **quick)
+    assert noise.obs["vcc"].cat.categories.tolist() == ["0"] and (noise.obs["vcc_confidence"] == 1).all()
+    assert noise.obsm["X_vcc"].std(axis=0).min() > 0.01
+    assert noise.uns["vcc"]["support"]["clusters"]["supported"].tolist() == [True]
+    model = scvcc.VCC.load(tmp_path / "one.safetensors")
+    assert (model.predict(noise.X) == 0).all() and (model.predict_proba(noise.X) == 1).all()
+    scvcc.tl.map_query(noise[:50].copy(), tmp_path / "one.safetensors")
+    for draw in (scvcc.pl.vcc, scvcc.pl.stages, scvcc.pl.history):
+        assert draw(noise, return_fig=True) is not None
+    for draw in (scvcc.pl.composition, scvcc.pl.confusion):
+        assert draw(noise, "half", return_fig=True) is not None
+    noise.write_h5ad(tmp_path / "one.h5ad")
+    with pytest.raises(ValueError, match="one cluster: at least 2"):
+        scvcc.tl.stability(noise, progress=False)
+    with pytest.warns(UserWarning, match="no evidence for more than one cluster"):
+        assert scvcc.tl.suggest_n_clusters(noise, progress=False)["suggested"].sum() == 1
+
+
+def test_a_given_number_is_obeyed_and_clusters_without_support_are_counted(noise, quick, caplog):
+    with caplog.at_level(logging.INFO, logger="scvcc"):
+        scvcc.tl.vcc(noise, 3, **quick)
+    assert noise.obs["vcc"].nunique() == 3
+    record = noise.uns["vcc"]["support"]
+    weak = record["pairs"].loc[~record["pairs"]["supported"], ["a", "b"]].to_numpy()
+    unsupported = record["clusters"].index[~record["clusters"]["supported"]]
+    assert set(unsupported) == set(weak.ravel()) and len(unsupported) > 0
+    assert f"{len(unsupported)} of 3 clusters lack support" in caplog.text
+    assert record["clusters"]["n_cells"].tolist() == noise.obs["vcc"].value_counts().tolist()
+
+
+def test_clusters_without_support_merge_if_asked_to(neighbors, noise, quick, recwarn):
+    scvcc.tl.vcc(neighbors, 7, merge_unsupported=True, **quick)
+    assert pd.crosstab(neighbors.obs["vcc"], neighbors.obs["truth"]).gt(5).sum(axis=1).tolist() == [1, 1, 1, 1]
+    assert neighbors.uns["vcc"]["support"]["pairs"]["supported"].all()
+    assert not [w for w in recwarn if "clusters have points" in str(w.message)]
+    with pytest.warns(UserWarning, match="no evidence for more than one cluster"):
+        scvcc.tl.vcc(noise, 4, merge_unsupported=True, **quick)
+    assert noise.obs["vcc"].nunique() == 1
+
+
+def test_two_batches_of_one_cloud_are_one_cluster(noise, quick):
+    noise.obs["batch"] = np.where(np.arange(300) < 150, "x", "y")
+    noise.X[:150, 0] += 8
+    scvcc.tl.vcc(noise, key_added="alone", **quick)
+    assert noise.obs["alone"].nunique() == 2
+    with pytest.warns(UserWarning, match="no evidence for more than one cluster"):
+        scvcc.tl.vcc(noise, batch_key="batch", **quick)
+    assert noise.obs["vcc"].nunique() == 1
+
+
+def test_subclusters_are_named_in_the_record(clustered, quick):
+    scvcc.tl.vcc(clustered, 2, restrict_to=("vcc", ["0"]), **quick)
+    record = clustered.uns["vcc_R"]["support"]["clusters"]
+    assert record.index.tolist() == ["0,0", "0,1"]
+    assert record["n_cells"].sum() == (clustered.obs["vcc"] == "0").sum()
+
+
+def test_many_clusters_are_not_tested_unless_asked_for(clustered, quick, monkeypatch):
+    monkeypatch.setattr(_vcc, "MOST_TESTED", 3)
+    scvcc.tl.vcc(clustered, 4, **quick)
+    assert "support" not in clustered.uns["vcc"]
+    with pytest.raises(ValueError, match="has no 'support'"):
+        scvcc.pl.vcc(clustered, mark_unsupported=True)
+
+
+def test_clusters_without_support_are_marked_on_the_map(clustered):
+    clustered.uns["vcc"]["support"]["clusters"]["supported"] = [True, False, False, True]
+    axis = scvcc.pl.vcc(clustered, mark_unsupported=True, show=False)
+    assert [text.get_text() for text in axis.texts] == ["0", "1?", "2?", "3"]
+    assert [text.get_text() for text in scvcc.pl.vcc(clustered, show=False).texts] == ["0", "1", "2", "3"]
+    scvcc.pl.vcc(clustered, "truth", mark_unsupported=True, show=False)
 
 
 def test_plot(cut):

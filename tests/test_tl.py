@@ -367,7 +367,7 @@ def test_restrict_to_uses_the_graph_between_the_chosen_cells(clustered, monkeypa
     chosen = (clustered.obs["vcc"] == "0").to_numpy()
     seen = {}
 
-    def fit(self, X, *, graph, graph_mode, rows):
+    def fit(self, X, *, graph, **_):
         seen.update(X=X, graph=graph)
         raise KeyboardInterrupt
 

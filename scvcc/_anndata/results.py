@@ -15,6 +15,7 @@ from anndata import AnnData
 from natsort import natsorted
 
 from scvcc import __version__
+from scvcc._anndata.evidence import support_tables
 from scvcc._anndata.representation import Additions, Representation, Request, set_fields, write_additions
 from scvcc._model.checks import warn
 
@@ -109,9 +110,15 @@ def write_result(
         "versions": _versions(),
         "device": model.device_,
         "mixing": mixing,
+        "support": _support(model, part),
     }
     write_fields(adata, key, column, record, obs=obs, obsm=obsm)
     write_additions(adata, representation, graph)
+
+
+def _support(model: VCC, part: Part) -> dict[str, pd.DataFrame] | None:
+    names = [f"{part.prefix}{k}" for k in range(model.n_clusters_)]
+    return None if model.support_ is None else support_tables(model.support_, names, model.labels_)
 
 
 def _params(model: VCC, request: Request, graph: Graph, part: Part) -> dict[str, Any]:

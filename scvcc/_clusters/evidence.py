@@ -194,12 +194,25 @@ def neighbor_pairs(view: ClusterGraph, least: float = 0.01) -> tuple[np.ndarray,
     return pairs, link[pairs[:, 0], pairs[:, 1]]
 
 
-def support_between(points: Points, labels: np.ndarray, rng: Generator) -> Support:
-    """The p-value of each pair of neighboring clusters."""
+def _members(labels: np.ndarray, most: float, rng: Generator) -> list[np.ndarray]:
+    """Rows of each cluster, `most` of them at random where there are more."""
+    members = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
+    return [rows if len(rows) <= most else rng.choice(rows, int(most), replace=False) for rows in members]
+
+
+def support_between(points: Points, labels: np.ndarray, rng: Generator, *, most: float = np.inf) -> Support:
+    """The p-value of each pair of neighboring clusters, of which `most` points each are looked at."""
     pairs, link = neighbor_pairs(ClusterGraph.of(points.graph, labels))
-    rows = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
+    rows = _members(labels, most, rng)
     p = [points.p_between((rows[a], rows[b]), rng) for a, b in pairs]
     return Support(pairs, link, np.array(p, dtype=float))
+
+
+def clearly_parted(points: Points, labels: np.ndarray, rng: Generator, most: int = 500) -> bool:
+    """Whether a deep valley parts some neighboring clusters, the most weakly linked first; asked of `most` points of each."""
+    rows, (pairs, link) = _members(labels, most, rng), neighbor_pairs(ClusterGraph.of(points.graph, labels))
+    p = (points.p_between((rows[a], rows[b]), rng, FACING_DEPTH) for a, b in pairs[np.argsort(link, kind="stable")])
+    return any(value < LEVEL / 100 for value in p)  # far below, since many pairs are asked
 
 
 def _link_strength(view: ClusterGraph) -> np.ndarray:
@@ -214,7 +227,7 @@ def merge_unsupported(points: Points, labels: np.ndarray, rng: Generator) -> np.
     A pair is supported as a whole, or by a deeper valley between the two first clusters that face each other: a cluster
     merged of several is no longer one hump, and the first test then sees little.
     """
-    first, rows = ClusterGraph.of(points.graph, labels), [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
+    first, rows = ClusterGraph.of(points.graph, labels), _members(labels, np.inf, rng)
     strength = _link_strength(first)
     known: dict[tuple[bytes, bytes], bool] = {}
 

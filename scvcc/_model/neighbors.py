@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from scvcc._clusters.evidence import Points
 from scvcc._model.checks import warn
 from scvcc._model.rows import values
 from scvcc._model.sketch import sketch
 from scvcc._training.batches import Correction, correct_batches
-from scvcc._training.graph import Matrix, dense, neighbor_distances, search_space
+from scvcc._training.graph import Matrix, components, neighbor_distances, search_space
 from scvcc._training.threads import threads
 
 if TYPE_CHECKING:
@@ -94,13 +93,7 @@ def without_batches(
     X: Matrix, batches: Batches, strength: float, seed: int, tell: Callable[[str], Any] = logger.info
 ) -> Correction:
     """Components of `X`, 50 at most, in which technical differences between batches are taken away."""
-    Z = dense(search_space(X, 50, seed=seed)).astype(np.float32, copy=False)
+    Z = components(X, seed)
     correction = correct_batches(Z, batches.codes, strength=strength, seed=seed)
     batches.report(correction, tell)
     return correction
-
-
-def points_to_test(X: Matrix, graph: sp.csr_matrix, seed: int, batches: Batches | None = None) -> Points:
-    """What evidence for clusters is sought in: components of `X`, 50 at most, their latent graph, and batches."""
-    Z = dense(search_space(X, 50, seed=seed)).astype(np.float32, copy=False)
-    return Points(Z, graph, None if batches is None else batches.codes)

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from scvcc._clusters import assignment
 from scvcc._clusters.assignment import by_size, calibrate_sharpness, drop_small_clusters, nearest_center, random_edges
+from scvcc._clusters.evidence import Points, Support, support_between
 from scvcc._clusters.merging import compact
 from scvcc._clusters.novelty import Companions, Sample, novelty, pool, projection, take_sample
 from scvcc._clusters.tree import (
@@ -35,12 +36,14 @@ from scvcc._model.neighbors import Batches, search
 from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.rows import checked, lazily, on_host, over_blocks, readable, take_rows, values
 from scvcc._training.encoder import Encoder, Rows, early_width, encode, encode_first_layer, encode_with_features
-from scvcc._training.graph import GraphMode, Matrix, given_graph
+from scvcc._training.graph import GraphMode, Matrix, components, given_graph
 from scvcc._training.recipe import Trained, train
 from scvcc._training.run import stream
+from scvcc._training.settings import Settings
 from scvcc._training.threads import threads
 
 MOST_LEAVES = 256  # or twice as many as clusters: each leaf takes a column of weights in the model
+MOST_TESTED = 50  # clusters whose neighbors are tested in every fit; 200 have a thousand pairs, and take seconds
 
 
 @dataclass(repr=False, eq=False)  # a constructor that stores its arguments, as scikit-learn asks
@@ -53,10 +56,14 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     Parameters
     ----------
     n_clusters
-        Number of clusters. None estimates it, up to 40. On very small data fewer may come out; a warning then says so.
+        Number of clusters. None estimates it, up to 40; it is 1 where no valley of density parts any of them. On very
+        small data fewer than `n_clusters` may come out; a warning then says so.
     min_cluster_size
         Where the number of clusters is estimated, no cluster is smaller than this (or than half of all rows).
         It has no effect where `n_clusters` is given: exactly that many clusters are returned, whatever their size.
+    merge_unsupported
+        Merge clusters until a valley of density parts all neighbors (:func:`scvcc.tl.test_clusters`). A given
+        `n_clusters` is then the most that there can be. Not used with the objective "paper".
     latent_dim
         Dimensions of the embedding.
     n_neighbors
@@ -115,6 +122,10 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         the clusters that `predict(X, n_clusters=30)` numbers. Leaves have about `min_cluster_size` rows or more.
     leaves_ : ndarray of shape (n,)
         Leaf of the tree of each row.
+    support_ : Support or None
+        Evidence for pairs of neighboring clusters: `pairs` (m, 2), `link` (m,), the share of the smaller one's graph weight
+        that leads to the other, and `p` (m,), small where a valley of density parts the two. `weak` lists the clusters
+        with a p of 0.05 or more. None for more than 50 clusters, which take too long.
     trained_rows_ : ndarray of shape (m,)
         Numbers of the rows that were trained on, ascending: all of them, or the sketch.
     graph_ : csr_matrix of shape (m, m)
@@ -143,6 +154,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     n_clusters: int | None = None
     _: KW_ONLY
     min_cluster_size: int = 10
+    merge_unsupported: bool = False
     latent_dim: int = 2
     n_neighbors: int = 16
     metric: str = "euclidean"
@@ -189,7 +201,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         batch
             Batch of each row of `X`, such as its sample or donor: names or numbers, (n,). Technical differences between
             batches are then taken away before neighbors are searched. The encoder is trained on `X` as it is, and so
-            places new rows of these batches without a correction. Not used where `graph` is given.
+            places new rows of these batches without a correction. A `graph` that is given is taken as it is. In both cases a
+            batch is no evidence for clusters.
 
         Returns
         -------
@@ -213,8 +226,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         X = readable(self, X, reset=True)
         n = X.shape[0]
         settings, device, seed = checked_settings(self, n), resolve_device(self.device), as_seed(self.random_state)
+        batches = None if batch is None else Batches.of(batch, n)
         if graph is None:
-            batches = None if batch is None else Batches.of(batch, n)
             rows, graph = search(X, self, seed, batches)
             graph_mode = "distance"
         elif rows is not None:
@@ -222,25 +235,25 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         part = values(X, rows)
         latent = given_graph(on_host(graph), part.shape[0], graph_mode)
         with threads(self.n_jobs, X.shape[0]):
-            trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress)
+            points = Points(components(part, seed), latent, None if batches is None else batches.among(rows).codes)
+            trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress, points=points)
             H = trained.H if rows is None else over_blocks(lambda block: _embedded(trained.encoder, block), X)
-            least = settings.min_cluster_size if self.n_clusters is None else None
-            labels, centers = _numbered_by_size(H, trained.centers, least)
+            labels, centers = _numbered_by_size(H, trained.centers, settings)
             own = labels if rows is None else labels[rows]
+            support = _support(points, own, stream(seed, "evidence"))
             sharpness = calibrate_sharpness(trained.H, centers, own, latent, stream(seed, "assignment"))
             sample = _sample_of_all(X, trained.encoder, centers, seed)
             tree, rule, leaves = _grown(trained, part, own, latent, settings.min_cluster_size, stream(seed, "tree"))
             if rows is not None:
                 leaves = over_blocks(lambda block: _leaf(trained.encoder, centers, tree, rule, block), X)
                 tree = replace(tree, size=np.bincount(leaves, minlength=len(tree.size)))
-        _warn_if_fewer(len(centers), self.n_clusters)
+        _warn_if_fewer(len(centers), settings)
 
         self.encoder_, self.device_ = trained.encoder, str(device)
-        self.graph_, self.history_ = latent, trained.history
-        self.trained_rows_ = np.arange(n) if rows is None else rows
+        self.graph_, self.history_, self.trained_rows_ = latent, trained.history, np.arange(n) if rows is None else rows
         self.embedding_, self.labels_ = H, labels
         self.cluster_centers_, self.n_clusters_ = centers, len(centers)
-        self.sharpness_, self.sample_ = sharpness, sample
+        self.sharpness_, self.sample_, self.support_ = sharpness, sample, support
         self.tree_, self.leaf_rule_, self.leaves_ = tree, rule, leaves
         for name in ("stages_", "extra_"):  # of an earlier fit, or of the file that the model was loaded from
             self.__dict__.pop(name, None)
@@ -591,10 +604,15 @@ def _projected(model: VCC, project: Callable[[Matrix], Matrix], companions: Comp
     return _placed(model, project(block), companions)
 
 
-def _warn_if_fewer(n_found: int, n_clusters: int | None) -> None:
-    if n_found < (n_clusters or 0):
+def _warn_if_fewer(n_found: int, settings: Settings) -> None:
+    if n_found == 1:
         warn(
-            f"n_clusters={n_clusters}, but only {n_found} clusters have points: the encoder cannot tell the others apart, "
+            "There is no evidence for more than one cluster: no valley of density parts any two. Set n_clusters, without "
+            "merge_unsupported, to divide the rows nevertheless."
+        )
+    elif n_found < (settings.n_clusters or 0) and not settings.merge_unsupported:
+        warn(
+            f"n_clusters={settings.n_clusters}, but only {n_found} clusters have points: the encoder cannot tell the others apart, "
             "most often because groups of rows lie far from each other. Ask for fewer clusters, or divide a group on its "
             "own (restrict_to of scvcc.tl.vcc)."
         )
@@ -612,10 +630,10 @@ def _checked_rows(rows: Any, n: int) -> np.ndarray | None:
     return None if len(rows) == n else rows
 
 
-def _numbered_by_size(H: np.ndarray, centers: np.ndarray, least: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and centers by decreasing size of the clusters, without those below `least` points."""
-    if least is not None:
-        centers = drop_small_clusters(H, centers, least)
+def _numbered_by_size(H: np.ndarray, centers: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and centers by decreasing size of the clusters, without too small ones where their number was estimated."""
+    if settings.n_clusters is None:
+        centers = drop_small_clusters(H, centers, settings.min_cluster_size)
     labels = over_blocks(lambda block: nearest_center(block, centers), H)
     order = by_size(labels, len(centers))
     return np.argsort(order)[labels], centers[order]
@@ -638,6 +656,11 @@ def _grown(
     rule = calibrated(rule, scores, leaf, cluster, random_edges(graph, 2000, rng))
     tree, order = grow_tree(graph, compact(leaf), labels)
     return tree, rule.among(np.unique(leaf)[order]), np.argsort(order)[compact(leaf)]
+
+
+def _support(points: Points, labels: np.ndarray, rng: np.random.Generator) -> Support | None:
+    """What parts neighboring clusters, as far as it can be had in a few hundredths of the time of a fit."""
+    return support_between(points, labels, rng, most=1000) if labels.max() < MOST_TESTED else None
 
 
 def _sample_of_all(

@@ -9,9 +9,10 @@ import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
 
 from scvcc._clusters.counts import Count, best_count, score_counts
+from scvcc._clusters.evidence import Points
 from scvcc._training.layout import STRUCTURE_STEPS, optimize_structure
 from scvcc._training.monitor import Monitor
-from scvcc._training.recipe import find_clusters
+from scvcc._training.recipe import find_clusters, keep_supported
 from scvcc._training.run import Run, stream
 from scvcc._training.settings import Settings
 from scvcc._training.threads import threads
@@ -20,27 +21,33 @@ Limits: TypeAlias = tuple[int, int]  # lowest and highest number of clusters
 
 
 def suggest_counts(
-    graph: sp.csr_matrix, settings: Settings, seed: int, *, limits: Limits, n_runs: int, share: float, progress: bool
-) -> tuple[dict[str, np.ndarray], int]:
-    """Columns of a table with one row for each number of clusters, and the number that training would choose."""
+    points: Points, settings: Settings, seed: int, *, limits: Limits, n_runs: int, share: float, progress: bool
+) -> tuple[dict[str, np.ndarray], int, bool]:
+    """Columns of a table with one row for each number of clusters, the number that training would choose, and its support.
+
+    Without any, training would choose a single cluster.
+    """
+    graph = points.graph
     on_parts = replace(settings, min_cluster_size=max(round(share * settings.min_cluster_size), 1))
     with threads(None, graph.shape[0]), Monitor((1 + n_runs) * STRUCTURE_STEPS, show=progress) as monitor:
         fine, counts = _counts(graph, settings, seed, limits, monitor)
         if not counts:
             raise ValueError(f"k_range={limits} is out of reach: {graph.shape[0]} points have too few small clusters.")
         agreement = np.full((n_runs, len(counts)), np.nan)
-        for i, (points, part) in enumerate(parts(graph, n_runs, share, seed)):
+        for i, (rows, part) in enumerate(parts(graph, n_runs, share, seed)):
             part_fine, part_counts = _counts(part, on_parts, seed + 1 + i, limits, monitor)
             for column, k in enumerate(counts):
                 if k in part_counts:
-                    whole, again = counts[k].parent[fine[points]], part_counts[k].parent[part_fine]
+                    whole, again = counts[k].parent[fine[rows]], part_counts[k].parent[part_fine]
                     agreement[i, column] = adjusted_rand_score(whole, again)
     table = {"n_clusters": np.array(list(counts))}
     for name in ("score", "cut", "smallest", "largest", "eligible"):
         table[name] = np.array([getattr(count, name) for count in counts.values()])
     if n_runs:
         table["reproducibility"] = np.ma.masked_invalid(agreement).mean(axis=0).filled(np.nan)
-    return table, best_count(counts)
+    best = best_count(counts)
+    labels = counts[best].parent[fine]
+    return table, best, bool(keep_supported(labels, Run(graph, settings, seed, monitor, points)).any())
 
 
 def _counts(

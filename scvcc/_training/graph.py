@@ -134,6 +134,11 @@ def dense(X: Matrix) -> np.ndarray:
     return X.toarray() if isinstance(X, sp.spmatrix | sp.sparray) else np.asarray(X)
 
 
+def components(X: Matrix, seed: int) -> np.ndarray:
+    """Components of `X`, 50 at most: what distances between rows are measured in where no user chose."""
+    return dense(search_space(X, 50, seed=seed)).astype(np.float32, copy=False)
+
+
 def _tidy(graph: sp.spmatrix) -> sp.csr_matrix:
     csr = sp.csr_matrix(graph, dtype=np.float32)
     csr.eliminate_zeros()

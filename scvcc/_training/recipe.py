@@ -10,6 +10,7 @@ import torch
 
 from scvcc._clusters.assignment import fill_empty_clusters
 from scvcc._clusters.counts import estimate_partition
+from scvcc._clusters.evidence import Points, clearly_parted, merge_unsupported
 from scvcc._clusters.partition import choose_partition
 from scvcc._training.encoder import Encoder, Rows, encode
 from scvcc._training.fitting import encoder_steps, fit_encoder
@@ -38,9 +39,19 @@ class Trained:
 
 
 def train(
-    X: Matrix, graph: sp.csr_matrix, settings: Settings, *, device: torch.device, seed: int, progress: bool
+    X: Matrix,
+    graph: sp.csr_matrix,
+    settings: Settings,
+    *,
+    device: torch.device,
+    seed: int,
+    progress: bool,
+    points: Points | None = None,
 ) -> Trained:
-    """Train on the rows of `X` and their latent graph with the objective that `settings` names."""
+    """Train on the rows of `X` and their latent graph with the objective that `settings` names.
+
+    Evidence for clusters is sought in `points`, the same rows; without them none is.
+    """
     generator = torch.Generator().manual_seed(draw_seed(stream(seed, "weights")))
     encoder = Encoder(X.shape[1], settings.hidden, settings.latent_dim, generator)
     encoder.standardize(X, graph)
@@ -48,7 +59,7 @@ def train(
     rows = Rows(X, device)
     objective = train_paper if settings.objective == "paper" else train_compact
     with Monitor(planned_steps(graph, settings), show=progress) as monitor:
-        centers, labels, structure, stages = objective(encoder, rows, Run(graph, settings, seed, monitor))
+        centers, labels, structure, stages = objective(encoder, rows, Run(graph, settings, seed, monitor, points))
     H = encode(encoder, rows).cpu().numpy()
     return Trained(encoder, fill_empty_clusters(H, centers, labels), H, structure, monitor.history(), stages)
 
@@ -66,13 +77,31 @@ def train_compact(encoder: Encoder, rows: Rows, run: Run) -> Outcome:
 
 def find_clusters(H: np.ndarray, run: Run) -> np.ndarray:
     """The partition of `H` that fits the graph best; the number of clusters is estimated if it is None."""
-    n_clusters = run.settings.n_clusters
+    n_clusters, rng = run.settings.n_clusters, run.rng("clusters")
     with restored_threads():  # candidates are polished by a parallel kernel
         if n_clusters is not None:
-            return choose_partition(H, run.graph, n_clusters, run.rng("clusters"))
-        labels = estimate_partition(H, run.graph, run.rng("clusters"), run.settings.min_cluster_size)
-    logger.info("n_clusters=None: found %d clusters. Set n_clusters to choose another number.", int(labels.max()) + 1)
+            labels = choose_partition(H, run.graph, n_clusters, rng)
+        else:
+            labels = estimate_partition(H, run.graph, rng, run.settings.min_cluster_size)
+    labels = keep_supported(labels, run)
+    if n_clusters is None:
+        found = f"found {labels.max() + 1} clusters" if labels.any() else "no evidence for more than one cluster"
+        logger.info("n_clusters=None: %s. Set n_clusters to choose another number.", found)
     return labels
+
+
+def keep_supported(labels: np.ndarray, run: Run) -> np.ndarray:
+    """The partition without clusters that lack support, if asked for; one cluster where an estimate has no support at all."""
+    merging = run.settings.merge_unsupported
+    if run.points is None or not (merging or run.settings.n_clusters is None):
+        return labels
+    rng = run.rng("evidence")
+    if not merging and clearly_parted(run.points, labels, rng):
+        return labels
+    parent = merge_unsupported(run.points, labels, rng)
+    if merging:
+        logger.info("merge_unsupported: %d clusters merged into %d", len(parent), parent.max() + 1)
+    return parent[labels] if merging or not parent.any() else labels
 
 
 def planned_steps(graph: sp.csr_matrix, settings: Settings) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
 
+from scvcc._clusters.evidence import Points
 from scvcc._training.monitor import Gauge, Monitor
 from scvcc._training.settings import Settings
 
@@ -33,12 +34,13 @@ def draw_seed(rng: Generator) -> int:
 
 @dataclass
 class Run:
-    """The latent graph, what the user chose, the seed of all random numbers, and where progress goes."""
+    """The latent graph, what the user chose, the seed of all random numbers, where progress goes, and the points."""
 
     graph: sp.csr_matrix
     settings: Settings
     seed: int
     monitor: Monitor
+    points: Points | None = None  # what evidence for clusters is sought in; None: none is sought
 
     def rng(self, stage: str) -> Generator:
         """Random numbers for a stage; every call starts the stage's stream anew."""

@@ -20,6 +20,7 @@ class Settings:
 
     n_clusters: int | None
     min_cluster_size: int
+    merge_unsupported: bool
     latent_dim: int
     hidden: Sequence[int]
     objective: str

@@ -1,6 +1,7 @@
 """The map of a result."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ def vcc(
     use_raw: bool | None = None,
     legend_loc: LegendLoc = "on data",
     confidence: Literal["alpha", "color"] | None = None,
+    mark_unsupported: bool = False,
     palette: Palette = None,
     cmap: str = "viridis",
     size: float | None = None,
@@ -61,6 +63,9 @@ def vcc(
         are listed in the right margin, as are "unassigned" and, for cells without a value, "NA".
     confidence
         "alpha" makes cells with low confidence transparent, "color" colors by confidence.
+    mark_unsupported
+        Put a "?" behind the names of clusters that no valley of density parts from some neighbor, by
+        `adata.uns[key]["support"]`.
     palette
         Colors of the categories: a list, a color for each name, or the name of a palette of scanpy or of a colormap
         of matplotlib, such as "tab10". None takes the colors stored in `adata.uns`, or else colors that people with a
@@ -104,6 +109,8 @@ def vcc(
             f"{len(names)} colors and {len(titles)} titles: give at least one color, and a title for each."
         )
     columns = [read_column(adata, name, layer=layer, use_raw=use_raw, palette=palette) for name in names]
+    if mark_unsupported:
+        columns = [_marked(adata, column) if column.name == key else column for column in columns]
     alpha = None
     if confidence == "alpha":
         alpha = read(adata, "obs", f"{key}_confidence", "confidence='alpha' needs it").to_numpy(dtype=float)
@@ -118,6 +125,17 @@ def vcc(
         store_colors(adata, column)
     single = color is None or isinstance(color, str)
     return finish(axes[0] if single else axes, show, return_fig, ax)
+
+
+def _marked(adata: AnnData, column: Column) -> Column:
+    """The labels of a result, those without support with a question mark."""
+    record = read(adata, "uns", column.name, "mark_unsupported needs the record of scvcc.tl.vcc")
+    if "support" not in record:
+        raise ValueError(f"adata.uns[{column.name!r}] has no 'support', as for more than 50 clusters.")
+    clusters = record["support"]["clusters"]
+    weak = set(map(str, clusters.index[~clusters["supported"].to_numpy(bool)]))
+    names = {name: f"{name}?" if name in weak else name for name in column.colors or {}}
+    return replace(column, colors={names[name]: tint for name, tint in (column.colors or {}).items()})
 
 
 def _write_categories(axes: list[Axes], H: np.ndarray, columns: list[Column], legend_loc: str) -> list[dict[str, str]]:

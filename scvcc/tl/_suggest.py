@@ -10,10 +10,12 @@ from scvcc._anndata import results
 from scvcc._anndata.inputs import chosen_part, estimator, find_inputs
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.representation import Request, write_additions
+from scvcc._clusters.evidence import Points
 from scvcc._model.checks import as_seed, check_integer, validated, warn
 from scvcc._model.parameters import checked_settings
+from scvcc._model.rows import values
 from scvcc._training.explore import suggest_counts
-from scvcc._training.graph import given_graph
+from scvcc._training.graph import components, given_graph
 
 
 @validated(n_runs=0, n_pcs=0)
@@ -94,7 +96,7 @@ def suggest_n_clusters(
         With `n_runs`: mean adjusted Rand index between the clusters of all cells and those of the random parts.
     `suggested`
         True in one row: the eligible number with the highest score. If none is eligible, it is the lowest number, and
-        a warning says so.
+        a warning says so; so it does where no valley of density parts the clusters.
 
     Writes these fields:
 
@@ -121,10 +123,11 @@ def suggest_n_clusters(
     request = Request(key_added, as_seed(random_state), use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric)
     model = estimator({"n_pcs": None, "min_cluster_size": min_cluster_size, **request.search})
     settings = checked_settings(model, adata.n_obs)
-    _, graph, representation = find_inputs(adata, model, request, chosen_part(adata, None))
+    X, graph, representation = find_inputs(adata, model, request, chosen_part(adata, None))
     latent = given_graph(graph.matrix, graph.matrix.shape[0], graph.mode)
-    columns, suggested = suggest_counts(
-        latent, settings, request.seed, limits=limits, n_runs=n_runs, share=0.8, progress=progress
+    points = Points(components(values(X, graph.rows), request.seed), latent)
+    columns, suggested, supported = suggest_counts(
+        points, settings, request.seed, limits=limits, n_runs=n_runs, share=0.8, progress=progress
     )
     table = pd.DataFrame(columns)
     table["suggested"] = table["n_clusters"] == suggested
@@ -132,6 +135,11 @@ def suggest_n_clusters(
         warn(
             f"No number of clusters in k_range={limits} is eligible, by min_cluster_size={min_cluster_size}: {suggested} "
             "is only the lowest of them. Widen k_range, or lower min_cluster_size."
+        )
+    if not supported:
+        warn(
+            "There is no evidence for more than one cluster: no valley of density parts any two. scvcc.tl.vcc(adata) gives "
+            "one, as long as n_clusters is not set."
         )
     params = {"k_range": limits, "min_cluster_size": min_cluster_size, "n_runs": n_runs, "random_state": request.seed}
     record = {"suggested": suggested, "params": {**request.params, **params, "key_added": key_added}}

@@ -16,10 +16,9 @@ from scvcc._anndata.inputs import Part, estimator, find_inputs
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import Request, set_fields, write_additions
-from scvcc._clusters.evidence import merge_unsupported, support_between
+from scvcc._clusters.evidence import Points, merge_unsupported, support_between
 from scvcc._model.checks import as_seed
-from scvcc._model.neighbors import points_to_test
-from scvcc._training.graph import given_graph
+from scvcc._training.graph import components, given_graph
 from scvcc._training.run import stream
 
 
@@ -45,7 +44,7 @@ def test_clusters(
     A small p-value is evidence for two groups. A large one is absence of evidence, not evidence for one group: the test
     does not see two groups of equal size whose means are less than about 3.5 standard deviations apart, a small group
     closer than five to a large one, or one of fewer than about ten cells. And a single group along a strongly bent curve,
-    such as three quarters of a circle, always looks like two. A group that was cut into many pieces can have pairs of
+    such as half of a circle or more, looks like two. A group that was cut into many pieces can have pairs of
     pieces with small p-values, since their shapes make a valley; the suggested merges know that, and join them.
 
     Parameters
@@ -104,7 +103,8 @@ def test_clusters(
     start = info("testing clusters")
     part = Part(known, None if known.all() else key)
     X, graph, representation = find_inputs(adata, estimator({"n_pcs": None, "max_train_cells": None}), request, part)
-    points = points_to_test(X, given_graph(graph.matrix, X.shape[0], graph.mode), seed, batches)
+    latent = given_graph(graph.matrix, X.shape[0], graph.mode)
+    points = Points(components(X, seed), latent, None if batches is None else batches.codes)
     rng = stream(seed, "evidence")
     support, parent = support_between(points, labels, rng), merge_unsupported(points, labels, rng)
 

@@ -70,7 +70,7 @@ def vcc(
     adata
         Annotated data: cells, or documents, in rows. Written to only after all is computed.
     n_clusters
-        Number of clusters. None estimates it.
+        Number of clusters. None estimates it; it is 1, with a warning, where no valley of density parts any of them.
     use_rep
         Representation for the encoder, and for the graph where one is built: "X" or a key of `adata.obsm`. None takes
         the one the graph was built on; without a graph `X_pca`, then `X_lsa`, then `X` if it has at most 50 variables,
@@ -130,7 +130,10 @@ def vcc(
         The map. With `keep_stages=True` also `X_{key_added}_start`, `_placed` and `_coordinates`.
     `adata.uns[key_added]`
         Parameters, history of training, graph and representation used, versions and device. With `batch_key` also
-        `mixing`: the entropy of the batches in each cluster, relative to that in all cells.
+        `mixing`: the entropy of the batches in each cluster, relative to that in all cells. `support` says which
+        neighboring clusters are parted by a valley of density (:func:`scvcc.tl.test_clusters` explains the test): a table
+        of `pairs`, and for each of the `clusters` whether all its pairs are supported. At most 1,000 cells of each are
+        looked at, and there is none for more than 50 clusters.
         `scvcc.tl.vcc(adata, **adata.uns["vcc"]["params"])` repeats the run.
     `adata.obsm["X_pca"]`, `adata.varm["PCs"]`, `adata.uns["pca"]`
         If a PCA had to be computed; under `X_pca_{layer}` if another PCA is there already.
@@ -173,16 +176,20 @@ def vcc(
     start = info("clustering with VCC")
     X, graph, representation = find_inputs(adata, model, request, part, sketch="max_train_cells" in kwargs)
     warn_about(graph, n_clusters, restricted=restrict_to is not None)
-    model.fit(X, graph=graph.matrix, graph_mode=graph.mode, rows=graph.rows)
+    batch = None if request.batch_key is None else batches_of(adata, request.batch_key).among(part.cells).codes
+    model.fit(X, graph=graph.matrix, graph_mode=graph.mode, rows=graph.rows, batch=batch)
 
     mixed = None
-    if request.batch_key is not None:
-        mixed = mixing(model.labels_, batches_of(adata, request.batch_key).among(part.cells).codes)
+    if batch is not None:
+        mixed = mixing(model.labels_, batch)
     elif restrict_to is None:
         mention_forgotten_batches(adata, model.labels_)
     target = adata.copy() if copy else adata
     results.write_result(target, model, graph, representation, part, request, mixed)
     info(f"    finished: {model.n_clusters_} clusters in adata.obs[{key_added!r}] ({{time_passed}})", time=start)
+    if model.support_ is not None and len(model.support_.weak):
+        weak = f"{len(model.support_.weak)} of {model.n_clusters_} clusters lack support against a neighbor"
+        info(f"    {weak}: adata.uns[{key_added!r}]['support']")
     hint(f"draw the map with scvcc.pl.vcc(adata, key={key_added!r})")
     if save_to is not None:  # last: a full disk does not cost the result
         categories = [f"{part.prefix}{k}" for k in range(model.n_clusters_)]

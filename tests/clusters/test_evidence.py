@@ -157,6 +157,28 @@ def test_support_of_pairs():
     assert found.weak.tolist() == [0, 3]
 
 
+def test_of_large_clusters_as_many_points_as_asked_are_looked_at(monkeypatch):
+    rng, seen = np.random.default_rng(8), []
+    X = rng.normal(size=(600, 5))
+    labels = np.repeat([0, 1], [500, 100])
+    X[:, 0] += 6 * labels
+    between = Points.p_between
+    monkeypatch.setattr(Points, "p_between", lambda self, rows, *a: seen.append(rows) or between(self, rows, *a))
+    assert support_between(points(X), labels, rng, most=150).p.max(initial=0) < 0.01
+    for rows in seen:
+        assert [len(rows[0]), len(rows[1])] == [150, 100] and (labels[rows[0]] == 0).all()
+
+
+def test_one_clear_valley_is_enough_and_pieces_of_one_hump_have_none():
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(1500, 6))
+    labels = KMeans(5, n_init=1, random_state=0).fit_predict(X)
+    assert not evidence.clearly_parted(points(X), labels, rng)
+    far = np.arange(1500) < 400
+    X[far, 0] += 5
+    assert evidence.clearly_parted(points(X), np.where(far, 5, labels), rng)
+
+
 def test_pieces_of_one_hump_merge_into_one():
     rng = np.random.default_rng(9)
     X = rng.normal(size=(600, 8))

@@ -20,6 +20,7 @@ def settings():
     usual = Settings(
         n_clusters=4,
         min_cluster_size=10,
+        merge_unsupported=False,
         latent_dim=2,
         hidden=(32,),
         objective="compact",

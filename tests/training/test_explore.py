@@ -6,6 +6,7 @@ from sklearn.datasets import make_blobs
 
 from scvcc import VCC
 from scvcc._clusters import counts as _counts
+from scvcc._clusters.evidence import Points
 from scvcc._training import explore as _explore
 from scvcc._training import graph as _graph
 
@@ -25,7 +26,8 @@ def apart():
 def suggest(settings):
     def run(graph, **changes):
         options = {"limits": (2, 12), "n_runs": 0, "share": 0.8, "progress": False, **changes}
-        return _explore.suggest_counts(graph, settings(n_clusters=None), 0, **options)
+        points = Points(np.ones((graph.shape[0], 1), np.float32), graph)
+        return _explore.suggest_counts(points, settings(n_clusters=None), 0, **options)[:2]
 
     return run
 

@@ -157,8 +157,9 @@ def _merges(share, volume, size, n_clusters, gains, factor, power, least):
         if size[smallest] < least:
             first = smallest
         kept, absorbed = min(first, partner[first]), max(first, partner[first])
-        merges[done] = kept, absorbed
-        share[kept] += share[absorbed]
+        merges[done, 0], merges[done, 1] = kept, absorbed
+        for a in range(k):
+            share[kept, a] += share[absorbed, a]
         share[kept, kept] += share[kept, absorbed]
         volume[kept] += volume[absorbed]
         part[kept] = factor * volume[kept] ** power

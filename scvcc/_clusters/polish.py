@@ -25,7 +25,9 @@ def _polish(pointers, neighbors, weights, degree, partitions, order, resolution)
 
 @compiled()
 def _move_points(pointers, neighbors, weights, degree, labels, order, resolution, passes=10):
-    n, K = len(labels), labels.max() + 1
+    n, K = len(labels), 0
+    for k in labels:
+        K = max(K, k + 1)
     volume, size, total = np.zeros(K), np.zeros(K, np.int64), degree.sum()
     for i in range(n):
         volume[labels[i]] += degree[i]
@@ -51,7 +53,8 @@ def _move_points(pointers, neighbors, weights, degree, labels, order, resolution
                 candidate = towards[k] - resolution * degree[i] * volume[k] / total
                 if candidate > gain + 1e-12:
                     new, gain = k, candidate
-            towards[met[:n_met]] = 0
+            for k in met[:n_met]:
+                towards[k] = 0
             volume[new] += degree[i]
             if new != old:
                 labels[i] = new

@@ -84,7 +84,8 @@ class FreeCoordinates:
     def _take_step(self) -> None:
         weights = self.boundary_weight, self.settings.weights["contraction"], self.settings.weights["expansion"]
         forces = np.array([*weights, self.settings.repulsion], np.float32)
-        gradient = _gradient(self.H, *self._edges, forces, np.uint64(self.seed * self.total_steps + self.step))
+        gradient = np.zeros_like(self.H)
+        _add_gradient(self.H, gradient, *self._edges, forces, np.uint64(self.seed * self.total_steps + self.step))
         rate = self.learning_rate * (1 - self.progress) + 1e-4
         if len(self.centers):
             self._pull_to_centers(gradient, rate)
@@ -94,10 +95,24 @@ class FreeCoordinates:
     def _pull_to_centers(self, gradient: np.ndarray, rate: float) -> None:
         """Add the clustering loss to `gradient` and move the centers, by plain gradient: Adam makes them drift."""
         weight = self.beta * self.settings.weights["clustering"]
-        centers = np.ascontiguousarray(self.centers.T, np.float32)
-        frequencies, center_gradient = _clustering_gradient(self.H, centers, self._frequencies, gradient, weight)
-        self._frequencies = frequencies.sum(axis=0, dtype=np.float64) + 1e-9
-        self.centers -= rate * center_gradient.sum(axis=0, dtype=np.float64).T * len(self.centers) / len(self.H)
+        frequencies, pull = add_clustering_gradient(self.H, self.centers, self._frequencies, gradient, weight)
+        self._frequencies = frequencies + 1e-9
+        self.centers -= rate * pull * len(self.centers) / len(self.H)
+
+
+def add_clustering_gradient(
+    H: np.ndarray, centers: np.ndarray, frequencies: np.ndarray, G: np.ndarray, weight: float, chunks: int = 64
+) -> tuple[np.ndarray, np.ndarray]:
+    """Add the gradient of the weighted KL(P ‖ Q) to `G`; returns Σ Q (K,) and the gradient of the centers (K, dim).
+
+    Both are summed over chunks of points, as many for any number of threads, so that the sums do not depend on it.
+    """
+    by_dimension = np.ascontiguousarray(centers.T, np.float32)  # so that the innermost loops run over the clusters
+    new_frequencies = np.zeros((chunks, len(centers)), np.float32)
+    pulls = np.zeros((chunks, *by_dimension.shape), np.float32)
+    rarity = (1 / frequencies).astype(np.float32)
+    _pull_to_centers(H, by_dimension, rarity, np.float32(2 * weight), G, new_frequencies, pulls)
+    return new_frequencies.sum(axis=0, dtype=np.float64), pulls.sum(axis=0, dtype=np.float64).T
 
 
 def edge_strengths(graph: sp.csr_matrix, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -134,35 +149,44 @@ def _exp(x):
 
 
 @compiled(parallel=True)
-def _gradient(H, pointers, neighbors, boundary, contraction, forces, seed, n_negatives=5):
-    """Gradient (n, dim) of the boundary, contraction and expansion losses with respect to each point.
+def _add_gradient(H, G, pointers, neighbors, boundary, contraction, forces, seed, n_negatives=5):
+    """Add the gradient of the boundary, contraction and expansion losses with respect to each point to `G`.
 
     `forces` are the weights of the three losses and the share of repulsion; `n_negatives` random pairs push a point. Some
-    points at a time, so that their pairs stay in the nearest cache, with one loop for each kind of work.
+    points at a time, so that their pairs stay in the nearest cache, with one loop for each kind of work. What is not a
+    loop over points stays out of parallel functions, which take long to compile.
     """
     n, size = len(H), 64
-    G = np.zeros_like(H)
     for block in nb.prange((n + size - 1) // size):
         begin, end = block * size, min(n, (block + 1) * size)
         own, first, last = pointers[begin : end + 1], pointers[begin], pointers[end]
-        force = _squared_distances(H, begin, own - first, neighbors[first:last])
-        _edge_forces(force, boundary[first:last], contraction[first:last], forces)
-        _pull(H, G, begin, own - first, neighbors[first:last], force)
+        _add_edges(H, G, begin, own, neighbors[first:last], boundary[first:last], contraction[first:last], forces)
         if forces[2] > 0:
-            starts, strangers = _draw_strangers(n, begin, own, neighbors, seed, n_negatives)
-            force = _squared_distances(H, begin, starts, strangers)
-            _random_forces(force, starts, forces[2])
-            _pull(H, G, begin, starts, strangers, force)
-    return G
+            _add_strangers(H, G, begin, own, neighbors, forces[2], seed, n_negatives)
+
+
+@compiled()
+def _add_edges(H, G, begin, pointers, others, boundary, contraction, forces):
+    force = _squared_distances(H, begin, pointers, others)
+    _edge_forces(force, boundary, contraction, forces)
+    _pull(H, G, begin, pointers, others, force)
+
+
+@compiled()
+def _add_strangers(H, G, begin, pointers, neighbors, w_e, seed, n_negatives):
+    starts, strangers = _draw_strangers(len(H), begin, pointers, neighbors, seed, n_negatives)
+    force = _squared_distances(H, begin, starts, strangers)
+    _random_forces(force, starts, w_e)
+    _pull(H, G, begin, starts, strangers, force)
 
 
 @compiled(fastmath=ANY_ORDER)
 def _squared_distances(H, begin, starts, others):
     """Squared length of each pair: the points from `begin` on, each with its part of `others`."""
-    squares = np.empty(len(others), np.float32)
+    squares, first = np.empty(len(others), np.float32), starts[0]
     for i in range(len(starts) - 1):
         a = H[begin + i]
-        for e in range(starts[i], starts[i + 1]):
+        for e in range(starts[i] - first, starts[i + 1] - first):
             b = H[others[e]]
             d2 = np.float32(DISTANCE_FLOOR)
             for k in range(len(a)):
@@ -190,15 +214,17 @@ def _random_forces(squares, starts, w_e):
         squares[e] = np.float32(d < reach) / ((_exp(min(d, reach)) - one) * d)
     for i in range(len(starts) - 1):
         # a pair pushes both its ends; here each point collects its own share
-        squares[starts[i] : starts[i + 1]] *= -2 * w_e / np.float32(max(starts[i + 1] - starts[i], 1))
+        for e in range(starts[i], starts[i + 1]):
+            squares[e] *= -2 * w_e / np.float32(starts[i + 1] - starts[i])
 
 
 @compiled(fastmath=ANY_ORDER)
 def _pull(H, G, begin, starts, others, force):
     """Add to the rows of `G` the force of each pair times the difference of its points."""
+    first = starts[0]
     for i in range(len(starts) - 1):
         a, g = H[begin + i], G[begin + i]
-        for e in range(starts[i], starts[i + 1]):
+        for e in range(starts[i] - first, starts[i + 1] - first):
             b = H[others[e]]
             for k in range(len(a)):
                 g[k] += force[e] * (a[k] - b[k])
@@ -231,51 +257,46 @@ def _is_among(neighbors, low, high, j):
     return False
 
 
-@compiled(parallel=True, fastmath=ANY_ORDER)
-def _clustering_gradient(H, centers, frequencies, G, beta):
-    """Add the gradient of β KL(P ‖ Q) to `G`; returns Σ Q and the gradient of the centers, summed over chunks of points.
-
-    There are as many chunks for any number of threads, so that the sums do not depend on it. `centers` is (dim, K), so
-    that the innermost loops run over the clusters.
-    """
-    n_chunks, n, (dim, K) = 64, len(H), centers.shape
-    twice, rarity = np.float32(2 * beta), (1 / frequencies).astype(np.float32)
-    new_frequencies = np.zeros((n_chunks, K), np.float32)
-    center_gradient = np.zeros((n_chunks, dim, K), np.float32)
+@compiled(parallel=True)
+def _pull_to_centers(H, centers, rarity, weight, G, frequencies, pulls):
+    """The forces between points and centers (dim, K), chunk by chunk."""
+    n, n_chunks = len(H), len(frequencies)
     for chunk in nb.prange(n_chunks):
-        kernel, force = np.empty(K, np.float32), np.empty(K, np.float32)
-        for i in range(chunk * n // n_chunks, (chunk + 1) * n // n_chunks):
-            _cluster_forces(H[i], centers, rarity, twice, kernel, force, new_frequencies[chunk])
-            for x in range(dim):
-                h, pulled, gradient = H[i, x], np.float32(0.0), center_gradient[chunk, x]
-                for k in range(K):
-                    pull = force[k] * (h - centers[x, k])
-                    pulled += pull
-                    gradient[k] -= pull
-                G[i, x] += pulled
-    return new_frequencies, center_gradient
+        begin, end = chunk * n // n_chunks, (chunk + 1) * n // n_chunks
+        _cluster_forces(H[begin:end], centers, rarity, weight, G[begin:end], frequencies[chunk], pulls[chunk])
 
 
 @compiled(fastmath=ANY_ORDER, error_model="numpy")
-def _cluster_forces(h, centers, rarity, twice, kernel, force, frequencies):
-    """Put the force of each center on one point into `force`, and add its soft assignment to `frequencies`."""
-    one, total, normalizer = np.float32(1.0), np.float32(0.0), np.float32(0.0)
-    kernel[:] = one
-    for x in range(len(h)):
-        for k in range(len(kernel)):
-            kernel[k] += (h[x] - centers[x, k]) ** 2
-    for k in range(len(kernel)):
-        kernel[k] = one / kernel[k]
-        total += kernel[k]
-    scale = one / total
-    for k in range(len(kernel)):
-        normalizer += (kernel[k] * scale) ** 2 * rarity[k]
-    certainty = one / normalizer
-    for k in range(len(kernel)):
-        q = kernel[k] * scale
-        p = q * q * rarity[k] * certainty
-        frequencies[k] += q
-        force[k] = twice * kernel[k] * (p - q)
+def _cluster_forces(H, centers, rarity, weight, G, frequencies, pulls):
+    """Add the pull of the centers to `G`, that of the points to `pulls`, and the soft assignments to `frequencies`."""
+    (dim, K), one = centers.shape, np.float32(1.0)
+    kernel, force = np.empty(K, np.float32), np.empty(K, np.float32)
+    for i in range(len(H)):
+        total, normalizer = np.float32(0.0), np.float32(0.0)
+        for k in range(K):
+            kernel[k] = one
+        for x in range(dim):
+            for k in range(K):
+                kernel[k] += (H[i, x] - centers[x, k]) ** 2
+        for k in range(K):
+            kernel[k] = one / kernel[k]
+            total += kernel[k]
+        scale = one / total
+        for k in range(K):
+            normalizer += (kernel[k] * scale) ** 2 * rarity[k]
+        certainty = one / normalizer
+        for k in range(K):
+            q = kernel[k] * scale
+            p = q * q * rarity[k] * certainty
+            frequencies[k] += q
+            force[k] = weight * kernel[k] * (p - q)
+        for x in range(dim):
+            pulled = np.float32(0.0)
+            for k in range(K):
+                pull = force[k] * (H[i, x] - centers[x, k])
+                pulled += pull
+                pulls[x, k] -= pull
+            G[i, x] += pulled
 
 
 @compiled(parallel=True)

@@ -105,3 +105,12 @@ def test_actions_are_pinned(path):
 def test_one_job_waits_for_all_others():
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yaml").read_text(encoding="utf-8"))["jobs"]
     assert set(jobs.pop("all-green")["needs"]) == set(jobs)
+
+
+def test_the_picture_of_the_house_shows_every_module():
+    page = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    floors = re.split(r"\n (?=what users call|_\w+/)", page.split("```text\n")[1].split("```")[0])
+    shown = {text.split("/")[0]: set(re.findall(r"\w+", text)) for text in floors}
+    for floor in ("_anndata", "_model", "_training", "_clusters"):
+        modules = {path.stem for path in (ROOT / "scvcc" / floor).glob("*.py")} - {"__init__"}
+        assert modules - shown[floor] == set()

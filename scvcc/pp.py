@@ -156,8 +156,8 @@ def neighbors(
     """Build a neighbor graph that knows batches, for `scvcc.tl.vcc`, `sc.tl.umap` and `sc.tl.leiden`.
 
     Technical differences between batches are taken away from the representation before neighbors are searched, as far as
-    the data speak for them: batches that are mixed stay as they are, and so do batches that have too little in common
-    with the others. The representation itself is not changed. `scvcc.tl.vcc(adata, batch_key=...)` builds the same graph.
+    the data support it: batches that are mixed stay as they are, and so do batches that have too little in common with
+    the others. The representation itself is not changed. `scvcc.tl.vcc(adata, batch_key=...)` builds the same graph.
 
     Parameters
     ----------

@@ -79,7 +79,8 @@ def find_inputs(
 ) -> tuple[Matrix, Graph, Representation]:
     """Find the stored graph and the representation that belongs to it; compute what is missing.
 
-    Returns the rows to be clustered, the graph of those to be trained on, and the representation both belong to. `sketch` says that `max_train_cells` was chosen by the user, so that even a stored graph gives way to one of a sketch.
+    Returns the rows to be clustered, the graph of those to be trained on, and the representation both belong to. `sketch`
+    says that the user chose `max_train_cells`, so that even a stored graph gives way to one of a sketch.
     """
     wanted = requested_source(adata, request)
     graph = stored_graph(adata, request, wanted)

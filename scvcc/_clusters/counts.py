@@ -25,7 +25,7 @@ class Count:
 
     @classmethod
     def of(cls, fine: ClusterGraph, parent: np.ndarray, min_size: int) -> Self:
-        """What speaks for the merge `parent` of micro-clusters; resolution .5, since 1 finds more clusters than there are."""
+        """The merge `parent` of micro-clusters, scored; resolution .5, since 1 finds more clusters than there are."""
         view = fine.merged(parent)
         smallest, eligible = int(view.size.min()), not view.is_lopsided()
         score = view.modularity(resolution=0.5)

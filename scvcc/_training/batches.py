@@ -1,7 +1,7 @@
 """Batches: components in which cells of the same kind lie together, whatever sample they come from.
 
 What differs between two batches may be technical or a matter of which cells they hold, and only the first is to be
-taken away. Four steps, each of which changes nothing unless the data speak for it:
+taken away. Four steps, each of which changes nothing unless the data support it:
 
 1. Are the batches mixed as they come? Then there is nothing to correct.
 2. One shift per batch, if distinct groups of cells agree on it. Groups close to each other count as one witness.

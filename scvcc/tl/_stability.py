@@ -62,8 +62,9 @@ def stability(
     `adata.obs[key + "_stability"]`
         Jaccard index of the cell's cluster with the cluster that the cell falls into: mean over the runs it is in.
     `adata.uns[key + "_stability"]`
-        `clusters`: a table with the number of cells (`n_cells`; of the sketch, where there is one), the mean over runs of the Jaccard index with the best
-        match (`stability`), and the lowest of them (`worst`). `runs`: that index by run and cluster. `params`.
+        `clusters`: a table with the number of cells (`n_cells`; of the sketch, if there is one), the mean over runs of
+        the Jaccard index with the best match (`stability`), and the lowest of them (`worst`). `runs`: that index by run
+        and cluster. `params`.
 
     Examples
     --------

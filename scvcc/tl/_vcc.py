@@ -87,8 +87,8 @@ def vcc(
         otherwise.
     n_neighbors
         Size of the neighborhood where a graph is built, the cell itself included, as in :func:`scanpy.pp.neighbors`;
-        None is 16. Where the stored default graph contradicts this or another of `metric`, `use_rep`, `n_pcs` and
-        `layer` that is set, it is left alone, and a new one is kept under `{key_added}_neighbors`.
+        None is 16. If the stored default graph contradicts what you set here or in `metric`, `use_rep`, `n_pcs` or
+        `layer`, it is left alone, and a new one is kept under `{key_added}_neighbors`.
     metric
         Distance where a graph is built; None is "euclidean".
     batch_key

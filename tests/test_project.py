@@ -113,4 +113,4 @@ def test_the_picture_of_the_house_shows_every_module():
     shown = {text.split("/")[0]: set(re.findall(r"\w+", text)) for text in floors}
     for floor in ("_anndata", "_model", "_training", "_clusters"):
         modules = {path.stem for path in (ROOT / "scvcc" / floor).glob("*.py")} - {"__init__"}
-        assert modules - shown[floor] == set()
+        assert modules <= shown[floor], f"name {modules - shown[floor]} in the picture of docs/contributing.md"

@@ -14,14 +14,7 @@ from sklearn.utils.extmath import randomized_svd
 from scvcc._anndata.matrices import check_adata, finite, has_negative, name_of, stored_values, variables
 from scvcc._anndata.messages import info
 from scvcc._anndata.projection import lsa_keys, project_documents, weighted_terms
-from scvcc._anndata.representation import (
-    Request,
-    default_source,
-    params_of,
-    read_representation,
-    requested_source,
-    write_additions,
-)
+from scvcc._anndata.representation import Request, params_of, read_representation, write_additions
 from scvcc._anndata.results import check_name, storable
 from scvcc._model.checks import as_seed, check_integer, validated, warn
 from scvcc._training.graph import Matrix
@@ -211,8 +204,7 @@ def neighbors(
     if columns is None:
         raise ValueError("batch_key must name a column of adata.obs: without batches use sc.pp.neighbors.")
     request = Request(key, seed, use_rep, n_pcs, None, None, None, n_neighbors, metric, columns, batch_strength)
-    source = requested_source(adata, request) or default_source(adata)
-    representation = read_representation(adata, source, seed=seed)
+    representation = read_representation(adata, request)
     graph = built_graph(adata, representation, request, key)
     target = adata.copy() if copy else adata
     write_additions(target, representation, graph)

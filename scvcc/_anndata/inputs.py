@@ -14,14 +14,7 @@ from natsort import natsorted
 from scvcc._anndata.batches import batches_of
 from scvcc._anndata.graphs import Graph, built_graph, stored_graph
 from scvcc._anndata.messages import info, listed
-from scvcc._anndata.representation import (
-    Representation,
-    Request,
-    default_source,
-    graph_source,
-    read_representation,
-    requested_source,
-)
+from scvcc._anndata.representation import Representation, Request, graph_source, read_representation, requested_source
 from scvcc._model.neighbors import Batches, search
 from scvcc._model.rows import take_rows
 from scvcc._model.vcc import VCC
@@ -90,9 +83,7 @@ def find_inputs(
             f"The stored graph was built on {made_on}, which is missing from adata: "
             "name another representation with use_rep=, or run sc.pp.neighbors again."
         )
-    representation = read_representation(
-        adata, wanted or made_on or default_source(adata), seed=request.seed, most=model.max_train_cells
-    )
+    representation = read_representation(adata, request, made_on, most=model.max_train_cells)
     info(f"representation: {representation.source}, {representation.X.shape[1]} columns")
     if graph is not None:
         what = (

@@ -191,13 +191,16 @@ def params_of(entry: Any) -> Mapping[str, Any]:
     return {k: v.item() if isinstance(v, (np.ndarray, np.generic)) and v.size == 1 else v for k, v in params.items()}
 
 
-def read_representation(adata: AnnData, source: Source, *, seed: int, most: int | None = None) -> Representation:
-    """Fetch the matrix at `source`; run PCA where it is to be computed.
+def read_representation(
+    adata: AnnData, request: Request, made_on: Source | None = None, *, most: int | None = None
+) -> Representation:
+    """Fetch the matrix asked for, else the one that a graph was `made_on`, else the default; run PCA where needed.
 
     With more than `most` cells, a matrix that is on disk stays there, and its values are checked as they are read.
     """
+    source = requested_source(adata, request) or made_on or default_source(adata)
     if source.name != "X" and source.name not in adata.obsm:
-        return _pca(adata, source, seed)
+        return _pca(adata, source, request.seed)
     X = matrix_at(adata, source, blocks=most is not None and adata.n_obs > most)
     if source.name == "X":
         warn_if_counts(at_hand(X), str(source))

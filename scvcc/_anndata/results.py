@@ -34,12 +34,9 @@ def check_name(key_added: str) -> None:
 def check_key(adata: AnnData, key: str, *names: str, layer: str | None = None) -> None:
     """Refuse to write a result under `key`, with obs columns `{key}_{name}`, over what scvcc did not write."""
     check_name(key)
-    kept = {
-        "neighbors": "scanpy keeps its graph",
-        "pca": "scanpy keeps its PCA",
-        "lsa": "scvcc.pp.lsa keeps its components",
-    }
-    if owner := {**kept, f"pca_{layer}": kept["pca"]}.get(key):
+    of_pca = dict.fromkeys(("pca", f"pca_{layer}"), "scanpy keeps its PCA")
+    kept = {"neighbors": "scanpy keeps its graph", "lsa": "scvcc.pp.lsa keeps its components", **of_pca}
+    if owner := kept.get(key):
         raise ValueError(f"key_added={key!r} is where {owner}: choose another name.")
     fields = [f"uns/{key}", f"obsm/X_{key}", f"obs/{key}", *(f"obs/{key}_{name}" for name in names)]
     refuse_strangers(adata, key, fields)
@@ -146,12 +143,9 @@ def write_fields(
 
     The labels come first: they turn a view into an AnnData of its own. Entries cannot be removed from a view's `uns`.
     """
-    fields: Additions = {
-        "obs": {key: labels, **{f"{key}_{name}": values for name, values in obs.items()}},
-        "obsm": dict(obsm),
-        "uns": dict(uns or {}),
-    }
-    names = [f"{attribute}/{name}" for attribute, written in fields.items() for name in written]
+    columns = {key: labels, **{f"{key}_{name}": values for name, values in obs.items()}}
+    fields: Additions = {"obs": columns, "obsm": dict(obsm), "uns": dict(uns or {})}
+    names = _names(fields)
     fields["uns"][key] = storable({**record, "categories": list(labels.categories), "fields": names})
     stale = _own_fields(adata, key) - {f"uns/{key}", *names}
     old = adata.obs[key].astype("category").cat.categories if key in adata.obs else labels.categories
@@ -167,10 +161,13 @@ def write_fields(
 
 def add_fields(adata: AnnData, key: str, fields: Additions) -> None:
     """Write more fields of the result under `key`, to be replaced or removed with it."""
-    names = [f"{attribute}/{name}" for attribute, written in fields.items() for name in written]
     record = dict(own_record(adata, key))
     set_fields(adata, fields)
-    adata.uns[key] = {**record, "fields": np.array(sorted({*map(str, record["fields"]), *names}))}
+    adata.uns[key] = {**record, "fields": np.array(sorted({*map(str, record["fields"]), *_names(fields)}))}
+
+
+def _names(fields: Additions) -> list[str]:
+    return [f"{attribute}/{name}" for attribute, written in fields.items() for name in written]
 
 
 def spread(values: np.ndarray, cells: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ WORKERS ?= 2
 TEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS)
 ARGS ?=
 
-.PHONY: help venv demo test test-slow test-newest test-oldest coverage lint docs dist tutorials bench bench-speed clean
+.PHONY: help venv demo test test-slow test-newest test-oldest coverage lint docs dist tutorials bench bench-speed bench-goals clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make tutorials    run the tutorials, store their outputs (ARGS=01: one; ARGS=--quick: small, store nothing)"
 	@echo "make bench        all tables of docs/benchmarks (ARGS='table1 --seeds 0': only those runs)"
 	@echo "make bench-speed  time and memory, and what training on a sketch costs; hours on a quiet machine"
+	@echo "make bench-goals  the part of bench-speed that compares with other methods; a quarter of an hour on a quiet machine"
 	@echo "make venv         only the environment, in $(VENV)"
 	@echo "make clean        remove what these targets made, the environments included"
 	@echo "PYTHON=... chooses the interpreter of a new environment, WORKERS=1 makes the tests use one core."
@@ -90,6 +91,10 @@ bench-speed: $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.profile
 	$(BIN)/python -m benchmarks.speed $(ARGS)
 	$(BIN)/python -m benchmarks.sketch
+	$(BIN)/python -m benchmarks.report
+
+bench-goals: $(VENV)/stamp-bench
+	$(BIN)/python -m benchmarks.speed mnist ifnb pbmc3k types_200 --methods vcc umap_kmeans tl_vcc umap_leiden $(ARGS)
 	$(BIN)/python -m benchmarks.report
 
 clean:

@@ -25,7 +25,7 @@ COLUMNS = tuple(
     "threads versions commit machine".split()
 )
 SIZES = {"mnist": (20_000, 40_000), "rare": (20_000,), "ifnb": (5_000,)}
-POWERS = {"random": 0.0, "spread": None}
+KINDS = ("random", "spread")
 RARE_DIGITS, RARE_SHARE = (0, 1, 4), 0.003
 
 
@@ -51,20 +51,24 @@ def kept_together(is_rare: np.ndarray, H: np.ndarray) -> float:
     return float((is_rare[near].sum(axis=1) - 1).mean() / 10)
 
 
+def random_sketch(data: Data, size: int, seed: int) -> dict[str, Any]:
+    """Rows that are drawn all alike, and the graph of their neighbors."""
+    rows = np.sort(np.random.default_rng(seed).choice(len(data.y), size, replace=False))
+    return {"rows": rows, "graph": data.rows(rows).graph}
+
+
 def measure(task: dict[str, Any]) -> Rows:
     from scvcc import VCC
-    from scvcc._model import sketch as _sketch
 
     name, seed, size = task["set"], task["seed"], task["size"]
     data = load({"rare": "mnist"}.get(name, name), Path(task["data"]))
     digit = RARE_DIGITS[seed % len(RARE_DIGITS)]
     if name == "rare":
         data = with_a_rare_class(data, digit, seed)
-    if POWERS[task["kind"]] is not None:
-        _sketch.POWER = POWERS[task["kind"]]
     warm_up(task["threads"])
     clock = Clock()
-    model = VCC(data.n_classes, n_jobs=task["threads"], random_state=seed, max_train_cells=size).fit(data.X)
+    model = VCC(data.n_classes, n_jobs=task["threads"], random_state=seed, max_train_cells=size)
+    model.fit(data.X, **(random_sketch(data, size, seed) if task["kind"] == "random" else {}))
     row = clock.read() | scores(data.y, model.labels_)
     if name == "rare":
         is_rare = data.y == digit
@@ -83,7 +87,7 @@ def tasks(sets: list[str], seeds: list[int]) -> list[dict[str, Any]]:
         for name in sets
         for seed in seeds
         for size in (None, *SIZES[name])
-        for kind in POWERS
+        for kind in KINDS
         if size is not None or kind == "spread"
     ]
 

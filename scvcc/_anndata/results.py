@@ -17,6 +17,7 @@ from natsort import natsorted
 from scvcc import __version__
 from scvcc._anndata.evidence import support_tables
 from scvcc._anndata.representation import Additions, Representation, Request, set_fields, write_additions
+from scvcc._anndata.tree import leaf_column, tree_record
 from scvcc._model.checks import warn
 
 if TYPE_CHECKING:  # these need torch, which `import scvcc.pp` does not
@@ -74,7 +75,7 @@ def _own_fields(adata: AnnData, key: str) -> set[str]:
         return {f"uns/{key}", *map(str, record["fields"])}
     usual = {f"obs/{key}", f"obs/{key}_confidence", f"obsm/X_{key}"}
     lost = key not in adata.uns and all(f.partition("/")[2] in getattr(adata, f.partition("/")[0]) for f in usual)
-    return usual if lost else set()
+    return usual | {f"obs/{key}_leaf"} if lost else set()
 
 
 def write_result(
@@ -92,7 +93,9 @@ def write_result(
     column = pd.Categorical(labels, categories=natsorted({label for label in labels if isinstance(label, str)}))
     trained = cells if graph.rows is None else np.isin(np.arange(adata.n_obs), np.flatnonzero(cells)[graph.rows])
     stages = {name: spread(H, trained) for name, H in getattr(model, "stages_", {}).items()}
-    obs = {"confidence": spread(model.confidence_, cells)}
+    clusters = [f"{part.prefix}{k}" for k in range(model.n_clusters_)]
+    obs: dict[str, Any] = {"confidence": spread(model.confidence_, cells)}
+    obs["leaf"] = leaf_column(model.tree_, clusters, model.leaves_, cells)
     if not np.array_equal(trained, cells):
         obs["trained"] = trained
     obsm = {f"X_{key}": spread(model.embedding_, cells), **{f"X_{key}_{name}": H for name, H in stages.items()}}
@@ -102,6 +105,7 @@ def write_result(
         "graph": {"name": graph.name, "mode": graph.mode, "params": dict(graph.params)},
         "representation": representation.source.params,
         "history": model.history_,
+        "tree": tree_record(model.tree_, clusters),
         "stages": list(stages),
         "restrict_to": None if part.column is None else {"key": part.column, "categories": part.categories},
         "versions": _versions(),
@@ -135,7 +139,7 @@ def write_fields(
     labels: pd.Categorical,
     record: Mapping[str, Any],
     *,
-    obs: Mapping[str, np.ndarray],
+    obs: Mapping[str, Any],
     obsm: Mapping[str, np.ndarray],
     uns: Mapping[str, Any] | None = None,
 ) -> None:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.random import Generator
 
 from scvcc._clusters.assignment import best_power
-from scvcc._clusters.evidence import shrunk_covariance
+from scvcc._clusters.evidence import shrunk_covariance, split_p
 from scvcc._clusters.merging import ClusterGraph, Linkage, compact
 from scvcc._clusters.partition import kmeans_labels
 
@@ -153,6 +153,20 @@ def _renumbered(merges: np.ndarray, order: np.ndarray) -> np.ndarray:
         new[i] = sorted((first[kept], first[absorbed]))
         first[kept] = new[i, 0]
     return new
+
+
+def split_support(
+    tree: Tree, n_clusters: int, X: np.ndarray, leaf: np.ndarray, rng: Generator, batch: np.ndarray | None = None
+) -> np.ndarray:
+    """P-value of one hump for the two sides of each merge, (L - 1,); NaN for splits not needed for so many clusters."""
+    p = np.full(len(tree.merges), np.nan)
+    for i, (a, b) in enumerate(tree.sides()):
+        if i >= len(tree.size) - n_clusters:
+            rows = np.flatnonzero(np.isin(leaf, np.concatenate([a, b])))
+            side = np.isin(leaf[rows], b).astype(np.intp)
+            own = None if batch is None else batch[rows]
+            p[i] = split_p(X[rows].astype(np.float64), side, rng, batch=own)
+    return p
 
 
 # -------------------------------------------------------------------------------------------- the leaf of a point

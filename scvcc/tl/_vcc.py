@@ -124,6 +124,8 @@ def vcc(
         Cluster of each cell: categories "0", "1", … by decreasing size.
     `adata.obs[key_added + "_confidence"]`
         Probability of that cluster.
+    `adata.obs[key_added + "_leaf"]`
+        Leaf of the tree of clusters, which :func:`~scvcc.tl.cut` reads: "3,1,0" lies in cluster "3".
     `adata.obs[key_added + "_trained"]`
         Only if the encoder was trained on a sketch: which cells are in it.
     `adata.obsm["X_" + key_added]`
@@ -134,7 +136,9 @@ def vcc(
         neighboring clusters are parted by a valley of density (:func:`scvcc.tl.test_clusters` explains the test): a table
         of `pairs`, and for each of the `clusters` whether all its pairs are supported. At most 1,000 cells of each are
         looked at, and there is none for more than 50 clusters.
-        `scvcc.tl.vcc(adata, **adata.uns["vcc"]["params"])` repeats the run.
+        `scvcc.tl.vcc(adata, **adata.uns["vcc"]["params"])` repeats the run. `tree` has the nested clusters: the cluster and
+        size of each leaf, and the merges in order, a row for the two nodes that join (each goes by its first leaf), with the
+        weight of the graph between them.
     `adata.obsm["X_pca"]`, `adata.varm["PCs"]`, `adata.uns["pca"]`
         If a PCA had to be computed; under `X_pca_{layer}` if another PCA is there already.
     `adata.obsp["distances"]`, `adata.obsp["connectivities"]`, `adata.uns["neighbors"]`
@@ -209,7 +213,7 @@ def _check_run(adata: AnnData, model: VCC, request: Request, part: Part) -> None
             "repeated: choose another name."
         )
     sketched = model.max_train_cells is not None and adata.n_obs > model.max_train_cells
-    results.check_key(adata, key, "confidence", *(["trained"] if sketched else []), layer=request.layer)
+    results.check_key(adata, key, "confidence", "leaf", *(["trained"] if sketched else []), layer=request.layer)
     n_cells = int(part.cells.sum())
     if n_cells < 2:
         raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")

@@ -1,0 +1,82 @@
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import make_blobs
+
+import scvcc
+from scvcc._clusters.evidence import LEVEL
+
+X, KIND = make_blobs(360, n_features=8, centers=6, cluster_std=0.7, random_state=1)
+SETTINGS = {"use_rep": "X", "hidden": (16,), "epochs": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def run():
+    obs = pd.DataFrame({"kind": KIND.astype(str)}, index=[f"c{i}" for i in range(len(X))])
+    adata = ad.AnnData(X.astype(np.float32), obs=obs)
+    scvcc.tl.vcc(adata, 4, **SETTINGS)
+    return adata
+
+
+@pytest.fixture
+def adata(run):
+    return run.copy()
+
+
+def test_levels_are_nested_and_named_after_the_clusters(adata):
+    for n in (2, 4, 7):
+        scvcc.tl.cut(adata, n)
+        assert list(adata.obs[f"vcc_{n}"].cat.categories) == list(
+            adata.obs[f"vcc_{n}"].cat.remove_unused_categories().cat.categories
+        )
+        assert adata.obs[f"vcc_{n}"].nunique() == n
+    assert (adata.obs["vcc_4"].astype(str) == adata.obs["vcc"].astype(str)).all()
+    for fine, cluster, coarse in zip(adata.obs["vcc_7"], adata.obs["vcc"], adata.obs["vcc_2"], strict=True):
+        assert fine.split(",")[0] == cluster
+        assert cluster in coarse.split("+")
+    with pytest.raises(ValueError, match=r"n_clusters must be from 1 to \d+ \(the leaves"):
+        scvcc.tl.cut(adata, 500)
+
+
+@pytest.mark.parametrize("form", ["h5ad", "zarr"])
+def test_a_part_of_the_cells_read_from_a_file(form, adata, tmp_path):
+    scvcc.tl.cut(adata, 6, key_added="six")
+    getattr(adata, f"write_{form}")(tmp_path / f"a.{form}")
+    again = getattr(ad, f"read_{form}")(tmp_path / f"a.{form}")[::3].copy()
+    scvcc.tl.cut(again, 6, key_added="six_again")
+    assert (again.obs["six"].astype(str) == again.obs["six_again"].astype(str)).all()
+
+
+def test_restricted_runs_keep_the_labels_of_other_cells(adata):
+    scvcc.tl.vcc(adata, 2, restrict_to=("vcc", ["0"]), **SETTINGS)
+    scvcc.tl.cut(adata, 3, key="vcc_R")
+    inside = (adata.obs["vcc"] == "0").to_numpy()
+    assert set(adata.obs["vcc_R_3"][inside]) <= {"0,0", "0,1", "0,0,0", "0,0,1", "0,1,0", "0,1,1"}
+    assert adata.obs["vcc_R_3"][inside].nunique() == 3
+    assert (adata.obs["vcc_R_3"][~inside].astype(str) == adata.obs["vcc"][~inside].astype(str)).all()
+    assert adata.obs["vcc_R_leaf"][~inside].isna().all()
+
+
+def test_support_is_that_of_the_two_sides(adata):
+    scvcc.tl.cut(adata, 8, support=True)
+    p = adata.uns["vcc"]["tree"]["p"]
+    assert np.isfinite(p).sum() == 7
+    assert (p[-5:] < LEVEL).all()  # six blobs: the first five splits are real
+    assert (p[np.isfinite(p)][:2] > LEVEL).all()
+
+
+def test_nothing_else_is_replaced(adata):
+    adata.obs["mine"] = "a"
+    for name in ("mine", "vcc", "vcc_leaf"):
+        with pytest.raises(ValueError, match="choose another key_added"):
+            scvcc.tl.cut(adata, 5, key_added=name)
+    with pytest.raises(ValueError, match=r"run scvcc.tl.vcc\(adata, key_added='other'\) first"):
+        scvcc.tl.cut(adata, 5, key="other")
+    copied = scvcc.tl.cut(adata, 5, copy=True)
+    assert "vcc_5" in copied.obs
+    assert "vcc_5" not in adata.obs
+    scvcc.tl.cut(adata, 5)
+    scvcc.tl.cut(adata, 5)  # its own column is replaced
+    scvcc.tl.vcc(adata, 3, **SETTINGS)
+    assert "vcc_5" not in adata.obs  # a cut of a tree that is gone

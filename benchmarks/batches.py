@@ -4,6 +4,7 @@
   sets and on made ones (`benchmarks/batchsets.py`); labels, mixing and time
 - `half`: half of the cells are fitted with their batches, the others labeled
 - `unseen`: one batch is left out (the seed is its number), and labeled
+- `steps`: the neighbors that are found when one step of the correction is left out; nothing is fitted
 
 Each set and seed is measured in a process of its own and adds lines to `benchmarks/results/batches.csv`; what is there
 already is not run again.
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,10 +41,19 @@ if TYPE_CHECKING:
 KEY = ("experiment", "set", "seed", "method")
 COLUMNS = (
     *KEY,
-    *"status n acc nmi ari k_found f1 ilisi kbet connectivity seconds cpu_seconds peak_mb base_mb".split(),
+    *"status n acc nmi ari k_found f1 ilisi kbet connectivity purity aligned seconds cpu_seconds peak_mb base_mb".split(),
     *"threads versions commit machine".split(),
 )
 SEEDS = {"real": range(5), "made": range(3), "scvi": range(1), "half": range(3)}
+STEPS = {  # what is changed in scvcc._training.batches, so that a step does nothing
+    "all steps": {},
+    "corrected even if mixed": {"APART": -1.0},
+    "no shift": {"EVIDENCE": 2.0},
+    "groups count as independent": {"CLOSE": 1e9},
+    "all batches trusted": {"COMMON": (-2.0, -1.0)},
+    "no offsets": {"COMMON": (2.0, 3.0)},
+    "one round of offsets": {"OFFSET_ROUNDS": 1},
+}
 HALVED = ("ifnb by stim", "ifnb by donor", "covid by sample", "baron by donor")
 LEFT_OUT = {"ifnb by donor": 8, "covid by sample": 3}  # numbers of batches
 NEIGHBORS = 15
@@ -58,6 +70,9 @@ NOTES = {
     "were shifted.",
     "missing": "One half of the set lacks a type (the second, third or fourth largest), and is shifted and scaled: F1 of the "
     "cluster that matches this type best.",
+    "steps": "The 15 neighbors of each cell in the corrected components, where one step is left out or changed. *Pure*: the "
+    "share of neighbors of the cell's own type. *Aligned*: among these, the share from other batches, relative to that by "
+    "chance, over types that several batches have. Means over sets and seeds.",
     "new": "`half`: half of the cells are fitted with their batches, the other half comes as it is. `unseen`: one batch is left "
     "out of the fit (mean over batches), then labeled; *fitted jointly* are the same cells in a fit of all. Neighbors and "
     "`sc.tl.ingest` look for new cells among the corrected components of the fitted ones. NMI.",
@@ -126,6 +141,15 @@ def corrected(X: np.ndarray, batch: np.ndarray, seed: int) -> np.ndarray:
     return without_batches(X, Batches.of(batch, len(batch)), 1.0, seed).Z
 
 
+def without_step(world: Batched, changes: dict[str, Any], seed: int) -> np.ndarray:
+    """The components of a set, corrected with some constants of the correction changed."""
+    from scvcc._training import batches
+
+    X = np.ascontiguousarray(world.data.features, dtype=np.float32)
+    with patch.multiple(batches, **changes) if changes else nullcontext():
+        return batches.correct_batches(X, world.batch, seed=seed).Z
+
+
 # ---------------------------------------------------------------------------------------------------- measurements
 
 
@@ -146,6 +170,7 @@ def jobs() -> list[Job]:
     for name in MADE:
         ways = ("plain", "vcc", "before", "harmony", "bbknn")
         found += [Job("fit", name, seed, method) for seed in SEEDS["made"] for method in ways]
+    found += [Job("steps", name, seed, "vcc") for name in NAMES for seed in SEEDS["made"]]
     found += [Job("half", name, seed, "vcc") for name in HALVED for seed in SEEDS["half"]]
     return found + [Job("unseen", name, b, "vcc") for name, count in LEFT_OUT.items() for b in range(count)]
 
@@ -157,6 +182,8 @@ def measure(task: dict[str, Any]) -> Rows:
         vcc(Batched(small := Data(rng.random((200, 8)), np.arange(200) % 4, CELLS), np.arange(200) % 2, small), 0)
         world = load_batched(name, folder, seed)
         return [row for method in task["methods"] for row in fitted(world, method, seed)]
+    if experiment == "steps":
+        return steps(load_batched(name, folder, seed), seed)
     world = load_batched(name, folder)
     if experiment == "unseen":
         fit_rows = np.flatnonzero(world.batch != seed)
@@ -179,6 +206,16 @@ def fitted(world: Batched, method: str, seed: int) -> Rows:
         row["f1"] = round(best_f1(y == world.missing, labels), 4)
     Z = corrected(world.data.features, world.batch, seed) if method == "vcc" else Z
     return [row if Z is None else row | mixing.scores(Z, y, world.batch)]
+
+
+def steps(world: Batched, seed: int) -> Rows:
+    """The neighbors without a correction, with it, and with each step of it left out."""
+    rows = [{"method": "no correction"} | mixing.neighbor_scores(world.data.features, world.data.y, world.batch)]
+    for name, changes in STEPS.items():
+        clock = Clock()
+        Z = without_step(world, changes, seed)
+        rows.append({"method": name} | clock.read() | mixing.neighbor_scores(Z, world.data.y, world.batch))
+    return rows
 
 
 def carried(world: Batched, fit_rows: np.ndarray, seed: int) -> Rows:
@@ -247,11 +284,26 @@ def page(path: Path) -> str:
             f"{NOTES['missing']}\n",
             _table(made[made.f1.notna()], "set", ("f1",), ways, "F1 of the missing type"),
         ]
-    carried = rows[rows.experiment != "fit"]
+    stepwise = rows[rows.experiment == "steps"]
+    if len(stepwise):
+        parts += [f"### The steps of the correction\n\n{NOTES['steps']}\n", _steps_table(stepwise)]
+    carried = rows[rows.experiment.isin(("half", "unseen"))]
     if len(carried):
         carried = carried.assign(case=carried.set + ", " + carried.experiment)
         parts += [f"{NOTES['new']}\n", _table(carried, "case", ("nmi",), tuple(NEW), "NMI", titles=NEW)]
     return "\n".join(parts)
+
+
+def _steps_table(rows: pd.DataFrame) -> str:
+    """A line for each way of making or taking sets, a pair of columns for each step left out."""
+    rows = rows.assign(way=rows.set.map(lambda name: MADE[name][1] if name in MADE else name))
+    columns = [name for name in ("no correction", *STEPS) if name in set(rows.method)]
+    lines = []
+    for way, mine in [*rows.groupby("way", sort=False), ("*mean*", rows)]:
+        means = mine.groupby("method")[["purity", "aligned"]].mean().reindex(columns).to_numpy()
+        cells = [" / ".join("–" if np.isnan(v) else f"{v:.2f}" for v in pair) for pair in means]
+        lines.append([str(way), str(len(mine.drop_duplicates(["set", "seed"]))), *cells])
+    return markdown(["pure / aligned", "runs", *columns], lines)
 
 
 def _table(
@@ -278,7 +330,7 @@ def _table(
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.batches", description=__doc__.splitlines()[0])
-    parser.add_argument("experiment", nargs="*", default="all", choices=["all", "fit", "half", "unseen"])
+    parser.add_argument("experiment", nargs="*", default="all", choices=["all", "fit", "half", "unseen", "steps"])
     parser.add_argument("--sets", nargs="+", choices=[*NAMES, "real", "made"], help="only these sets")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="only these methods")
     parser.add_argument("--seeds", nargs="+", type=int, help="only these seeds")
@@ -308,7 +360,7 @@ def still_to_do(wanted: list[Job], rows: list[dict[str, str]]) -> dict[tuple[str
     done = {(r["experiment"], r["set"], r["seed"], r["method"]) for r in rows if r["status"] == "ok"}
     todo: dict[tuple[str, str, int], list[str]] = {}
     for job in wanted:
-        name = job.method if job.experiment == "fit" else "fit"
+        name = {"fit": job.method, "steps": "all steps"}.get(job.experiment, "fit")
         if (job.experiment, job.set, str(job.seed), name) not in done:
             todo.setdefault((job.experiment, job.set, job.seed), []).append(job.method)
     return todo

@@ -33,6 +33,23 @@ def scores(Z: np.ndarray, y: np.ndarray, batch: np.ndarray, n_neighbors: int = 9
     )
 
 
+def neighbor_scores(Z: np.ndarray, y: np.ndarray, batch: np.ndarray, n_neighbors: int = 15) -> dict[str, float]:
+    """Share of neighbors of the own type; and among these, the share from other batches, relative to that by chance.
+
+    The second over cells of types that have `LEAST` cells in each of two batches, and of these cells only.
+    """
+    near = NearestNeighbors(n_neighbors=n_neighbors).fit(Z).kneighbors(return_distance=False)
+    own = y[near] == y[:, None]
+    count = np.zeros((y.max() + 1, batch.max() + 1))
+    np.add.at(count, (y, batch), 1)
+    count[count < LEAST] = 0
+    chance = 1 - count[y, batch] / np.maximum(count.sum(axis=1)[y], 1)
+    judged = own.any(axis=1) & (count[y, batch] > 0) & (chance > 0)
+    foreign = (own & (batch[near] != batch[:, None])).sum(axis=1)[judged] / own[judged].sum(axis=1)
+    scores = {"purity": round(float(own.mean()), 4)}
+    return scores | ({"aligned": round(float(np.mean(foreign / chance[judged])), 4)} if judged.any() else {})
+
+
 def ilisi(distances: np.ndarray, near: np.ndarray, batch: np.ndarray) -> float:
     """Median over cells of the inverse Simpson index of the neighbors' batches, from 0 (one batch) to 1 (all alike).
 

@@ -35,6 +35,34 @@ def test_weights_have_the_perplexity_and_ilisi_is_the_median_of_a_loop():
     assert mixing.ilisi(distances, np.zeros_like(near), batch) == 0
 
 
+def test_neighbors_are_pure_and_aligned_as_a_loop_says():
+    rng = np.random.default_rng(5)
+    Z, y, batch = rng.normal(size=(150, 2)), np.repeat([0, 1, 2], 50), np.repeat([0, 1], 75)
+    batch[[50, 120]] = 1, 0  # type 0: batch 0 alone; type 1: both; type 2: one stray cell in batch 0
+    Z[:, 0] += y
+    near = NearestNeighbors(n_neighbors=15).fit(Z).kneighbors(return_distance=False)
+    pure = np.mean([np.mean(y[near[i]] == y[i]) for i in range(150)])
+    ratios = []
+    for i in np.flatnonzero(y == 1):
+        mates = [j for j in near[i] if y[j] == 1]
+        if mates:
+            chance = np.mean(batch[y == 1] != batch[i])
+            ratios.append(np.mean([batch[j] != batch[i] for j in mates]) / chance)
+    found = mixing.neighbor_scores(Z, y, batch)
+    assert found["purity"] == pytest.approx(pure, abs=1e-4)
+    assert found["aligned"] == pytest.approx(np.mean(ratios), abs=1e-4)
+
+
+def test_each_step_left_out_changes_the_correction(data):
+    batch = np.random.default_rng(6).permutation(800) % 2
+    world = batchsets.Batched(batchsets.shifted(data, batch, np.random.default_rng(7), 2.0), batch, data)
+    found = {row["method"]: row for row in batches.steps(world, 0)}
+    assert set(found) == {"no correction", *batches.STEPS}
+    assert found["no correction"]["aligned"] < 0.2
+    assert found["all steps"]["aligned"] > 0.8
+    assert found["no shift"]["aligned"] < 0.5
+
+
 def test_kbet_counts_accepted_tests():
     rng = np.random.default_rng(2)
     batch = rng.integers(3, size=200)

@@ -13,8 +13,8 @@ from sklearn.utils.extmath import randomized_svd
 
 from scvcc._anndata.matrices import check_adata, finite, has_negative, name_of, stored_values, variables
 from scvcc._anndata.messages import info
-from scvcc._anndata.projection import lsa_keys, project_documents, weighted_terms
-from scvcc._anndata.representation import Request, params_of, read_representation, write_additions
+from scvcc._anndata.projection import project_documents, weighted_terms
+from scvcc._anndata.representation import Request, keys_beside, params_of, read_representation, write_additions
 from scvcc._anndata.results import check_name, storable
 from scvcc._model.checks import as_seed, check_integer, validated, warn
 from scvcc._training.graph import Matrix
@@ -105,7 +105,7 @@ def lsa(
     if not stored_values(X).any():
         raise ValueError(f"{name} has no value other than 0: there is nothing to decompose.")
     tfidf = _are_counts(X) if tfidf is None else tfidf
-    varm_key, idf_key, uns_key = lsa_keys(key_added)
+    varm_key, uns_key, idf_key = keys_beside(key_added)
     stale = _own_weights(adata, idf_key, uns_key, needed=tfidf)
     idf = _idf(X) if tfidf else None
     weighted = weighted_terms(X, idf)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics.cluster import contingency_matrix
 
 from scvcc._anndata.messages import info, listed, log
 from scvcc._model.neighbors import Batches, without_batches
@@ -47,9 +48,8 @@ def corrected(adata: AnnData, X: Matrix, request: Request) -> tuple[np.ndarray, 
 
 def mixing(labels: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Of each cluster, the entropy of its batches relative to that of all cells: 0 a single batch, about 1 mixed."""
-    table = np.zeros((labels.max() + 1, codes.max() + 1))
-    np.add.at(table, (labels, codes), 1)
-    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    table = contingency_matrix(labels, codes)
+    share = table / table.sum(axis=1, keepdims=True)
     overall = np.bincount(codes) / len(codes)
     entropy = -(share * np.log(np.where(share > 0, share, 1))).sum(axis=1)
     return entropy / max(-(overall * np.log(overall)).sum(), 1e-12)
@@ -61,26 +61,13 @@ def mention_forgotten_batches(adata: AnnData, labels: np.ndarray, *, pure: float
     A cluster follows it if nine in ten of its cells are of one batch that has far fewer of all cells; it is worth a word
     if every fifth cell is in such a cluster.
     """
-    usual = {
-        "batch",
-        "chemistry",
-        "donor",
-        "individual",
-        "lane",
-        "library",
-        "orig.ident",
-        "patient",
-        "plate",
-        "replicate",
-    }
-    usual |= {"sample", "subject"}
+    usual = "batch chemistry donor individual lane library orig.ident patient plate replicate sample subject".split()
     for column in adata.obs:
         name = str(column).lower().removesuffix("_id").removesuffix("id").rstrip("_")
         codes = pd.factorize(adata.obs[column])[0]
         if name not in usual or codes.min() < 0 or not 2 <= codes.max() + 1 <= len(codes) / 20:
             continue
-        table = np.zeros((labels.max() + 1, codes.max() + 1))
-        np.add.at(table, (labels, codes), 1)
+        table = contingency_matrix(labels, codes)
         share = table / table.sum(axis=1, keepdims=True)
         follows = (share.max(axis=1) >= pure) & (share - table.sum(axis=0) / len(codes) >= excess).any(axis=1)
         if follows[labels].mean() >= 0.2:

@@ -9,7 +9,7 @@ from anndata import AnnData
 from sklearn.preprocessing import normalize as unit_rows
 
 from scvcc._anndata.matrices import at_hand, has_negative, name_of, variables
-from scvcc._anndata.representation import Representation, Source, params_of
+from scvcc._anndata.representation import Representation, Source, keys_beside, params_of
 from scvcc._clusters.novelty import expected_shrinkage
 from scvcc._model.checks import warn
 from scvcc._model.rows import in_memory, take_rows
@@ -36,14 +36,9 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
     source = representation.source
     names = adata.var_names.to_numpy().astype(object)
     if source.name == "X":
-        return {
-            "kind": "X",
-            "layer": source.layer,
-            "var_names": names,
-            "negative": has_negative(at_hand(representation.X)),
-        }
-    usual = {"X_pca": ("PCs", "pca"), "X_lsa": ("LSA", "lsa")}  # in varm and uns; any other name stands for itself
-    varm_key, uns_key = usual.get(source.name, (source.name, source.name))
+        negative = has_negative(at_hand(representation.X))
+        return {"kind": "X", "layer": source.layer, "var_names": names, "negative": negative}
+    varm_key, uns_key, idf_key = keys_beside(source.name)
     if varm_key not in adata.varm:
         raise ValueError(
             f"It was trained on {source}, and adata.varm[{varm_key!r}] does not say how to compute that for other "
@@ -61,7 +56,6 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
     if "tfidf" in params:
         projection |= {"kind": "lsa", "normalize": bool(params["normalize"]), "negative": False}
         if params["tfidf"]:
-            idf_key = lsa_keys(source.name)[1]
             if idf_key not in adata.var:
                 raise ValueError(
                     f"adata.var[{idf_key!r}], the weights of the terms, is missing from adata: run scvcc.pp.lsa."
@@ -77,8 +71,7 @@ def _projection(adata: AnnData, representation: Representation) -> dict[str, Any
 
 def shrinkage(adata: AnnData, about: Mapping[str, Any]) -> np.ndarray | None:
     """How much nearer to the mean new cells come on each component of the PCA that `about` describes; None if unknown."""
-    uns_key = "pca" if about["use_rep"] == "X_pca" else about["use_rep"]
-    params = adata.uns.get(uns_key)
+    params = adata.uns.get(keys_beside(about["use_rep"])[1])
     if about["kind"] != "pca" or not isinstance(params, Mapping) or not {"variance", "variance_ratio"} <= set(params):
         return None
     variance, ratio = (np.asarray(params[name], np.float64) for name in ("variance", "variance_ratio"))
@@ -86,11 +79,6 @@ def shrinkage(adata: AnnData, about: Mapping[str, Any]) -> np.ndarray | None:
     if len(variance) < d or not (variance > 0).all() or not (ratio > 0).all():
         return None
     return expected_shrinkage(variance, variance[0] / ratio[0], adata.n_obs, p)[:d]
-
-
-def lsa_keys(key_added: str) -> tuple[str, str, str]:
-    """Where components, term weights and parameters of an LSA go, in varm, var and uns; the way of `sc.pp.pca`."""
-    return ("LSA", "idf", "lsa") if key_added == "X_lsa" else (key_added, f"{key_added}_idf", key_added)
 
 
 def _check_reproduced(

@@ -207,6 +207,12 @@ def read_representation(
     return Representation(finite(X, str(source)), source)
 
 
+def keys_beside(name: str) -> tuple[str, str, str]:
+    """Where a PCA or an LSA in obsm[name] has its components (varm), parameters (uns) and weights of terms (var)."""
+    usual = {"X_pca": ("PCs", "pca", "idf"), "X_lsa": ("LSA", "lsa", "idf")}  # `sc.pp.pca` has the same habit
+    return usual.get(name, (name, name, f"{name}_idf"))
+
+
 def matrix_at(adata: AnnData, source: Source, *, blocks: bool = False) -> Matrix:
     """Fetch a matrix that is there."""
     if source.name == "X":
@@ -243,7 +249,7 @@ def _pca(adata: AnnData, source: Source, seed: int) -> Representation:
         raise ValueError(
             f"PCA of {where} failed: most likely all cells have the same values there, and there is nothing to cluster."
         ) from error
-    loadings, entry = ("PCs", "pca") if key_added is None else (key_added, key_added)
+    loadings, entry, _ = keys_beside(source.name)
     record = dict(light.uns[entry])
     if source.layer is not None:
         record["params"] = {**record["params"], "layer": source.layer}

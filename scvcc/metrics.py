@@ -9,7 +9,7 @@ from scipy.spatial import cKDTree
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
-from scvcc._training.graph import attractive_forces, check_graph, entry_rows
+from scvcc._training.graph import attractive_forces, check_graph, check_sparse, entry_rows
 
 __all__ = ["ari", "batch_mixing", "boundary_score", "clustering_accuracy", "compactness", "nmi"]
 
@@ -118,12 +118,15 @@ def compactness(embedding: ArrayLike, labels: ArrayLike) -> float:
     >>> scvcc.metrics.compactness(points, ["a", "a", "b", "b"])
     0.9
     """
-    H = np.asarray(embedding, dtype=np.float64)
+    H = np.asarray(embedding)
+    if H.dtype.kind not in "biuf":
+        raise TypeError(f"embedding must be numbers, found dtype {H.dtype}.")
     codes = _codes(labels, "labels")
-    if H.ndim != 2 or len(H) != len(codes):
+    if H.ndim != 2 or H.shape[1] == 0 or len(H) != len(codes):
         raise ValueError(f"embedding has shape {H.shape}, but there are {len(codes)} labels: give one row per label.")
     if not np.isfinite(H).all():
         raise ValueError("embedding has NaN or infinite entries: select the points that have coordinates first.")
+    H = H / (np.abs(H).max() or 1)  # squares of very large or small numbers overflow
     sizes = np.bincount(codes)
     if len(sizes) < 2:
         raise ValueError("labels name a single cluster: compactness compares clusters and needs at least two.")
@@ -158,7 +161,11 @@ def batch_mixing(graph: sp.spmatrix | sp.sparray, batch: ArrayLike) -> np.ndarra
     >>> bool(0.5 < score.mean() < 1.1)
     True
     """
-    codes, csr = _codes(batch, "batch"), sp.csr_matrix(graph)
+    codes = _codes(batch, "batch")
+    if not sp.issparse(graph):
+        raise TypeError(f"graph must be a scipy sparse matrix or array, found {type(graph).__name__}.")
+    check_sparse(graph, "graph")
+    csr = sp.csr_matrix(graph)
     if csr.shape != (len(codes), len(codes)):
         raise ValueError(f"graph has shape {csr.shape}, but batch has {len(codes)} entries: give one batch per cell.")
     rows = entry_rows(csr)
@@ -193,7 +200,7 @@ def boundary_score(distances: sp.spmatrix | sp.sparray) -> np.ndarray:
     >>> scvcc.metrics.boundary_score(adata.obsp["distances"]).shape
     (700,)
     """
-    F = attractive_forces(check_graph(distances, distances.shape[0], "distance"))
+    F = attractive_forces(check_graph(distances, getattr(distances, "shape", (0,))[0], "distance"))
     n, rows = F.shape[0], entry_rows(F)
     n_neighbors = np.maximum(np.diff(F.indptr), 1)
     mean = np.bincount(rows, weights=F.data, minlength=n) / n_neighbors

@@ -24,7 +24,9 @@ def as_columns(batch_key: str | Sequence[str] | None) -> list[str] | None:
     """The columns that `batch_key` names."""
     if batch_key is None or isinstance(batch_key, str):
         return None if batch_key is None else [batch_key]
-    return [str(column) for column in batch_key] or None
+    if not len(batch_key):
+        raise ValueError("batch_key is an empty list: name a column of adata.obs, or leave it out.")
+    return [str(column) for column in batch_key]
 
 
 def batches_of(adata: AnnData, batch_key: Sequence[str]) -> Batches:

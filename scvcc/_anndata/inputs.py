@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -47,10 +48,11 @@ def chosen_part(adata: AnnData, restrict_to: tuple[str, Sequence[str]] | None) -
     """Check `restrict_to`, perhaps as the JSON in which a run stores it, and find its cells; None: all of them."""
     if restrict_to is None:
         return Part(np.ones(adata.n_obs, dtype=bool))
-    if isinstance(restrict_to, str) and restrict_to.startswith("["):
-        restrict_to = json.loads(restrict_to)
+    if isinstance(restrict_to, str):
+        with suppress(ValueError):
+            restrict_to = json.loads(restrict_to)
     pair = isinstance(restrict_to, Sequence) and not isinstance(restrict_to, str) and len(restrict_to) == 2
-    if not pair or not isinstance(restrict_to[1], Iterable):
+    if not pair or not isinstance(restrict_to[0], str) or not isinstance(restrict_to[1], Iterable):
         raise ValueError(f"restrict_to must be (obs column, list of categories), found {restrict_to!r}.")
     column, categories = restrict_to
     if column not in adata.obs:
@@ -145,6 +147,6 @@ def estimator(settings: dict[str, Any]) -> VCC:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.ndim == 1:
         return tuple(value.tolist())
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if isinstance(value, np.number | np.bool_) and value.dtype.kind in "biuf" else value

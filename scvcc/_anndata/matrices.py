@@ -11,7 +11,7 @@ from scvcc._anndata.messages import listed
 from scvcc._model.checks import warn
 from scvcc._model.lazy import computed
 from scvcc._model.rows import has_row_blocks, in_memory, on_host, take_rows
-from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix, check_sparse
 
 
 def check_adata(adata: AnnData, *, copy: bool = False) -> None:
@@ -86,6 +86,8 @@ def as_matrix(values: Any, name: str, *, blocks: bool = False) -> Matrix:
         raise TypeError(
             f"{name} has dtype {values.dtype}: convert it to numbers, for instance with .astype('float32')."
         )
+    if sp.issparse(values):
+        check_sparse(values, name)
     return values if values.dtype.kind == "f" and values.dtype.itemsize >= 4 else values.astype(np.float32)
 
 

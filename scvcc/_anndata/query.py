@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,10 +46,10 @@ def check_target(adata: AnnData, save_to: str | os.PathLike[str]) -> None:
     """Refuse a file that could not be written, or not be used, before anything is computed."""
     if not isinstance(save_to, (str, os.PathLike)):
         raise TypeError(f"save_to must be a path, found {type(save_to).__name__}.")
-    path = Path(save_to)
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f"save_to={str(path)!r} must name a file in a directory that exists.")
-    writable(path)
+    try:
+        writable(save_to)
+    except ValueError as error:
+        raise ValueError(f"save_to: {error}") from error
     if not adata.var_names.is_unique:
         raise ValueError("save_to needs unique names of variables: run adata.var_names_make_unique() first.")
 

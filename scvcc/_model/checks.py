@@ -25,8 +25,11 @@ KINDS: dict[Any, tuple[str, Any]] = {
     NoneType: ("None", NoneType),
     Mapping: ("a dict", Mapping),
     Sequence: ("a list", Sequence | np.ndarray),
+    tuple: ("a pair", Sequence | np.ndarray),
     os.PathLike: ("a path", os.PathLike),
 }
+
+CONTAINERS = Sequence, Mapping, tuple  # kinds whose items are looked at
 
 
 def validated(**limits: Limits) -> Callable[[Function], Function]:
@@ -56,7 +59,7 @@ def check_arguments(given: Mapping[str, Any], hints: Mapping[str, Any], limits: 
             wrong_choice = isinstance(value, str) and any(get_origin(kind) is Literal for kind in kinds)
             raise (ValueError if wrong_choice else TypeError)(f"{name} must be {allowed}, found {_shown(value)}.")
         if name in limits and value is not None:
-            for number in value if isinstance(value, Iterable) else (value,):
+            for number in _items(value) if isinstance(value, Iterable) else (value,):
                 check_limits(name, number, limits[name])
 
 
@@ -78,20 +81,27 @@ def _fits(value: Any, kind: Any) -> bool:
     origin = get_origin(kind) or kind
     if origin is Literal:
         return isinstance(value, str) and value in get_args(kind)
-    if origin is Sequence:
-        fits = isinstance(value, KINDS[Sequence][1]) and not isinstance(value, str)
-        return fits and all(_fits(item, item_kind) for item in value for item_kind in get_args(kind))
+    args = get_args(kind)
+    if origin in CONTAINERS and all(arg in KINDS or arg is Any for arg in args):
+        fits = isinstance(value, KINDS[origin][1]) and not isinstance(value, str | bytes) and np.ndim(value) < 2
+        fits = fits and (origin is not tuple or len(value) == len(args))
+        keys_fit = not isinstance(value, Mapping) or all(_fits(key, args[0]) for key in value)
+        return fits and keys_fit and (not args or all(_fits(item, args[-1]) for item in _items(value)))
     if origin in (int, float) and isinstance(value, bool | np.timedelta64):  # Python and numpy count them as integers
         return False
-    return origin not in KINDS or isinstance(value, KINDS[origin][1])
+    return origin not in KINDS or origin is tuple or isinstance(value, KINDS[origin][1])
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value
 
 
 def _words(kind: Any) -> list[str]:
     if get_origin(kind) is Literal:
         return [repr(choice) for choice in get_args(kind)]
     word = KINDS[get_origin(kind) or kind][0]
-    items = [f" of {KINDS[item][0].partition(' ')[2]}s" for item in get_args(kind) if item in KINDS]
-    return [f"{word}{items[0]}" if get_origin(kind) is Sequence and items else word]
+    items = [f" of {KINDS[item][0].partition(' ')[2]}s" for item in get_args(kind)[-1:] if item in KINDS]
+    return [f"{word}{items[0]}" if items and get_origin(kind) in CONTAINERS else word]
 
 
 def _shown(value: Any) -> str:

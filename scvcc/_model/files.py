@@ -103,6 +103,8 @@ def writable(path: str | os.PathLike[str]) -> Path:
     """The file that `path` leads to, perhaps a new one; refuses what is no file, or is not to be written."""
     _check_path(path)
     target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise ValueError(f"{os.fspath(path)!r} must name a file in a directory that exists.")
     for place in (path, target):  # a link to a pipe has no real path
         with suppress(FileNotFoundError):
             mode = os.stat(place).st_mode
@@ -251,7 +253,7 @@ def _plain(value: Any) -> Any:
         return value.item()
     if hasattr(value, "items"):
         return dict(value)
-    raise TypeError(f"A model file cannot hold a {type(value).__name__}: use numbers, strings, lists or arrays.")
+    raise TypeError(f"extra: a model file cannot hold a {type(value).__name__}: use numbers, strings, lists or arrays.")
 
 
 def _checksum(tensors: Arrays, text: str) -> str:

@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 
 def checked_settings(model: VCC, n: int) -> Settings:
     """The settings of training on `n` rows; refuses what cannot work."""
-    positive = "min_cluster_size", "latent_dim", "batch_size", "n_pcs", "hidden"
-    limits: dict[str, Limits] = dict.fromkeys(positive, 1)
-    limits |= {"n_neighbors": 2, "batch_strength": (0, 1), "n_jobs": -1, "learning_rate": 0}
+    limits: dict[str, Limits] = dict.fromkeys(("min_cluster_size", "batch_size", "n_pcs"), 1)
+    limits |= dict.fromkeys(("latent_dim", "hidden"), (1, 2**16))  # two wider layers would take more than 16 GB
+    limits |= {
+        "n_neighbors": 2,
+        "batch_strength": (0, 1),
+        "n_jobs": (-1, 10_000),
+        "learning_rate": (0, 10),
+        "loss_weights": 0,
+    }
     limits["epochs"] = 1 if model.objective == "paper" else 0
     check_arguments(model.get_params(), get_type_hints(type(model)), limits)
     if model.n_clusters is not None:

@@ -1,6 +1,7 @@
 """Rows of a matrix in blocks, checked as they are read; the matrix may be on disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from scvcc._model.lazy import computed, is_lazy, over_chunks
 from scvcc._training.encoder import BLOCK
-from scvcc._training.graph import Matrix
+from scvcc._training.graph import Matrix, check_sparse
 
 
 def on_host(X: Any) -> Any:
@@ -74,11 +75,13 @@ def take_rows(X: Matrix, rows: np.ndarray) -> Matrix:
 def readable(estimator: Any, X: Matrix, *, reset: bool) -> Matrix:
     """`X` with its features checked; where its rows can be read in blocks, values are checked as they are read."""
     X, least = on_host(X), 2 if reset else 1
+    _check_numbers(X)
     if not has_row_blocks(X) or X.shape[0] < least or X.shape[1] == 0:
         # Python floats are float64
         dtype = np.float64 if isinstance(X, list | tuple) else [np.float32, np.float64]
         sparse: dict[str, Any] = {"accept_sparse": "csr", "accept_large_sparse": True}
-        return validate_data(estimator, X, reset=reset, ensure_min_samples=least, dtype=dtype, **sparse)
+        with _about_X():
+            return validate_data(estimator, X, reset=reset, ensure_min_samples=least, dtype=dtype, **sparse)
     if (kind := getattr(X, "format", "csr")) != "csr":
         raise ValueError(
             f"X is on disk as {kind.upper()}, by columns, so that no part of its rows can be read alone: "
@@ -87,14 +90,47 @@ def readable(estimator: Any, X: Matrix, *, reset: bool) -> Matrix:
     return validate_data(estimator, X, reset=reset, skip_check_array=True)
 
 
+def _check_numbers(X: Any) -> None:
+    """Refuse text and dates, which numpy would turn into numbers, and damaged sparse matrices."""
+    if sp.issparse(X):
+        check_sparse(X, "X")
+    dtypes = np.atleast_1d(getattr(X, "dtypes", getattr(X, "dtype", ())))  # a table has several
+    if wrong := [dtype for dtype in dtypes if getattr(dtype, "kind", None) in ("U", "S", "M", "m")]:
+        raise TypeError(f"X has dtype {wrong[0]}: give a matrix of numbers.")
+
+
+@contextmanager
+def _about_X() -> Iterator[None]:
+    """Name the argument in the errors of scikit-learn."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if "X " in str(error):
+            raise
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"X cannot be used: {error}") from error
+
+
 def checked(X: Matrix) -> Matrix:
     """`X` as float32 or float64, finite, dense or CSR; float64 is narrowed by the encoder, batch by batch."""
     dtypes = [np.float32, np.float64]
-    return check_array(X, estimator="VCC", input_name="X", accept_sparse="csr", accept_large_sparse=True, dtype=dtypes)
+    X = check_array(X, estimator="VCC", input_name="X", accept_sparse="csr", accept_large_sparse=True, dtype=dtypes)
+    if X.dtype == np.float64 and (largest := _largest(X)) > np.finfo(np.float32).max:
+        raise ValueError(f"X has values up to {largest:.0e}, beyond single precision: scale X, or check its units.")
+    return X
+
+
+def _largest(X: Matrix) -> float:
+    stored = X.data if sp.issparse(X) else X
+    return float(max(np.max(stored, initial=0), -np.min(stored, initial=0)))
 
 
 def values(X: Matrix, rows: np.ndarray | None) -> Matrix:
-    """The chosen rows (None: all) in memory, checked."""
-    if rows is not None:
-        return checked(take_rows(X, rows))
-    return checked(X if in_memory(X) else computed(X[:]))
+    """The rows to train on (None: all) in memory, checked."""
+    X = checked(X if rows is None and in_memory(X) else computed(X[:]) if rows is None else take_rows(X, rows))
+    largest = _largest(X)
+    if largest and not 1e-15 < largest < 1e15:  # squares of distances have to be single precision
+        raise ValueError(
+            f"X has values of up to {largest:.0e} only, too {'large' if largest > 1 else 'small'} to train on in "
+            "single precision: scale X, for instance by its standard deviation."
+        )
+    return X

@@ -173,6 +173,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     random_state: int | np.random.Generator | np.random.RandomState | None = 0
     progress: bool = False
 
+    @validated()
     def fit(
         self,
         X: Matrix,
@@ -579,7 +580,7 @@ def _novel(model: VCC, block: Matrix) -> np.ndarray:
 
 
 def _embedded(encoder: Encoder, block: Matrix) -> np.ndarray:
-    return encode(encoder, Rows(checked(block), encoder.center.device)).cpu().numpy()
+    return _placeable(encode(encoder, Rows(checked(block), encoder.center.device)).cpu().numpy())
 
 
 def _placed(model: VCC, block: Matrix, companions: Companions | None = None) -> np.ndarray:
@@ -592,7 +593,7 @@ def _alone(model: VCC, block: Matrix) -> tuple[np.ndarray, np.ndarray, np.ndarra
     """Embedding, early features, and the novelty of each row by itself."""
     rows = Rows(checked(block), model.encoder_.center.device)
     H, Z = encode_with_features(model.encoder_, rows, model.sample_.projection)
-    return H, Z, novelty(model.sample_, Z, nearest_center(H, model.cluster_centers_))
+    return _placeable(H), Z, novelty(model.sample_, Z, nearest_center(H, model.cluster_centers_))
 
 
 def check_cut(n_clusters: int, n_leaves: int) -> None:
@@ -602,6 +603,14 @@ def check_cut(n_clusters: int, n_leaves: int) -> None:
 
 def _projected(model: VCC, project: Callable[[Matrix], Matrix], companions: Companions, block: Matrix) -> np.ndarray:
     return _placed(model, project(block), companions)
+
+
+def _placeable(H: np.ndarray) -> np.ndarray:
+    if not np.isfinite(H).all():
+        raise ValueError(
+            "X has rows so far from the training data that single precision overflows: check the units of X."
+        )
+    return H
 
 
 def _warn_if_fewer(n_found: int, settings: Settings) -> None:

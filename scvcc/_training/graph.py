@@ -1,6 +1,6 @@
 """The latent graph: from points to symmetric neighbor weights (equations 1 and 2 of the paper)."""
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -68,6 +68,9 @@ def check_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
         raise TypeError(f"graph must be a scipy sparse matrix or array, found {type(graph).__name__}.")
     if graph.shape != (n, n):
         raise ValueError(f"graph has shape {graph.shape}, but X has {n} rows: pass a graph of shape ({n}, {n}).")
+    if graph.dtype.kind not in "biuf":
+        raise TypeError(f"graph has dtype {graph.dtype}: give real numbers.")
+    check_sparse(graph, "graph")
     csr = sp.csr_matrix(graph, dtype=np.float64, copy=True)
     if not np.isfinite(csr.data).all() or (csr.data < 0).any():
         raise ValueError("graph has NaN, infinite or negative entries: rebuild it, or remove those entries.")
@@ -78,6 +81,24 @@ def check_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
     if csr.nnz == 0:
         raise ValueError("graph has no edge between different rows: rebuild it with more neighbors.")
     return csr
+
+
+def check_sparse(X: Any, name: str) -> None:
+    """Refuse a sparse matrix whose indices lead out of it: compiled code would read and write elsewhere in memory."""
+    if X.format == "coo":
+        pairs, fits = list(zip(X.coords, X.shape, strict=True)), True
+    elif X.format in ("csr", "csc"):
+        n, width = X.shape if X.format == "csr" else X.shape[::-1]
+        ends = np.asarray(X.indptr)
+        fits = ends.shape == (n + 1,) and ends[0] == 0 and bool((np.diff(ends) >= 0).all())
+        fits = fits and ends[-1] <= min(len(X.indices), len(X.data))
+        pairs = [(X.indices, width)]
+    else:
+        return
+    if not fits or any(len(index) and not 0 <= index.min() <= index.max() < length for index, length in pairs):
+        raise ValueError(
+            f"{name} is a damaged {X.format} matrix, with indices out of its shape {X.shape}: make it anew."
+        )
 
 
 def _without_diagonal(csr: sp.csr_matrix) -> sp.csr_matrix:

@@ -42,7 +42,7 @@ class Monitor:
         """Keep one row of the history; returns the share of labels that changed since the last labels seen."""
         for name in LOSSES:
             if not math.isfinite(values.get(name, 0.0)):
-                raise FloatingPointError(
+                raise ValueError(
                     f"The {name} loss became {values[name]} in stage {stage!r} at step {step}. "
                     "Check X for extreme values, scale it, or lower learning_rate."
                 )

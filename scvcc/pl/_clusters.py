@@ -12,7 +12,7 @@ from scvcc import metrics
 from scvcc._model.checks import validated
 from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, name_axes, panels, settle
 from scvcc.pl._columns import PALETTE, UNASSIGNED, Palette, as_categories, read_column, store_colors
-from scvcc.pl._inputs import read, read_map
+from scvcc.pl._inputs import check_cmap, read, read_map
 from scvcc.pl._names import write_names
 
 
@@ -216,6 +216,7 @@ def confusion(
     >>> scvcc.tl.vcc(adata, n_clusters=8, hidden=(64,), progress=False)
     >>> fig = scvcc.pl.confusion(adata, "bulk_labels", return_fig=True)
     """
+    check_cmap(cmap)
     known, found, note = _pairs(adata, "groupby", groupby, key)
     table = pd.crosstab(known, found)
     counts = table.to_numpy()

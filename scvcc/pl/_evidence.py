@@ -8,6 +8,7 @@ from anndata import AnnData
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from scvcc._model.checks import validated
 from scvcc.pl._canvas import Plot, finish, panels
 from scvcc.pl._columns import PALETTE
 from scvcc.pl._inputs import read
@@ -15,6 +16,7 @@ from scvcc.pl._inputs import read
 SUPPORTED, UNSUPPORTED = PALETTE[0], PALETTE[1]
 
 
+@validated()
 def support(
     adata: AnnData, *, key: str = "vcc", ax: Axes | None = None, show: bool | None = None, return_fig: bool = False
 ) -> Plot:

@@ -1,9 +1,8 @@
 """What a plot is asked for, checked, and what `adata` holds for it."""
 
-from collections.abc import Iterable
-from numbers import Integral
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from anndata import AnnData
 
@@ -17,6 +16,12 @@ def read(adata: AnnData, slot: str, name: str, advice: str = "") -> Any:
     return getattr(adata, slot)[name]
 
 
+def check_cmap(cmap: str) -> None:
+    """Refuse a colormap that matplotlib does not have."""
+    if cmap not in mpl.colormaps:
+        raise ValueError(f"cmap={cmap!r} is no colormap of matplotlib: give a name such as 'viridis'.")
+
+
 def read_map(adata: AnnData, key: str, dimensions: Any = None, *, stage: str = "") -> np.ndarray:
     """Return the map of a result, or of a stage of its training: two of its dimensions, or all."""
     advice = f"run scvcc.tl.vcc(adata, key_added={key!r}) first"
@@ -27,8 +32,8 @@ def read_map(adata: AnnData, key: str, dimensions: Any = None, *, stage: str = "
         raise ValueError(
             f"The map {key!r} has a single dimension, but a plot needs two: run scvcc.tl.vcc with latent_dim=2."
         )
-    pair: list[Any] = list(dimensions) if isinstance(dimensions, Iterable) else []
-    if len(pair) != 2 or not all(isinstance(d, Integral) and d in range(H.shape[1]) for d in pair):
+    pair = list(dimensions)
+    if not all(d in range(H.shape[1]) for d in pair):
         raise ValueError(
             f"dimensions={dimensions!r}, but the map {key!r} has {H.shape[1]}: give two integers, counted from 0."
         )

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from scvcc._model.checks import validated
 from scvcc.pl._canvas import Plot, add_legends, draw_map, finish, name_axes, panels, settle, with_greys
 from scvcc.pl._columns import Column, Palette, read_column, store_colors
-from scvcc.pl._inputs import read, read_map
+from scvcc.pl._inputs import check_cmap, read, read_map
 from scvcc.pl._names import write_names
 
 LegendLoc = Literal["on data", "beside", "right margin", "none"]
@@ -102,7 +102,8 @@ def vcc(
     """
     H = read_map(adata, key, dimensions)
     default = f"{key}_confidence" if confidence == "color" else key
-    names = [color or default] if color is None or isinstance(color, str) else list(color)
+    check_cmap(cmap)
+    names = [default if color is None else color] if color is None or isinstance(color, str) else list(color)
     titles = names if title is None else [title] * len(names) if isinstance(title, str) else list(title)
     if not 0 < len(names) == len(titles):
         raise ValueError(

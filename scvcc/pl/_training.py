@@ -70,7 +70,7 @@ def stages(
         raise ValueError(f"The run {key!r} kept no stages: run scvcc.tl.vcc with keep_stages=True.")
     maps = {name: read_map(adata, key, dimensions, stage=name) for name in kept}
     maps["final"] = read_map(adata, key, dimensions)
-    column = read_column(adata, color or key)
+    column = read_column(adata, key if color is None else color)
     axes = panels(len(maps), (2.7, 2.9), ncols=ncols)
     for axis, (name, H) in zip(axes, maps.items(), strict=True):
         draw_map(axis, H, column, name, size=size)
@@ -193,7 +193,7 @@ def similarity(
     colors = column.colors or {}
     cells = {name: np.flatnonzero(placed & (column.values == code)) for code, name in enumerate(colors)}
     cells = {name: rows for name, rows in cells.items() if len(rows) > 1}
-    pair = _nearest_clusters(H, cells) if clusters is None else tuple(map(str, clusters))
+    pair = _nearest_clusters(H, cells) if clusters is None else clusters
     if len(set(pair)) != 2 or not set(pair) <= set(cells):
         raise ValueError(
             f"clusters={clusters!r} must be two of {', '.join(map(repr, cells))}, those with 2 or more cells on the map."

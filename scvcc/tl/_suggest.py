@@ -151,8 +151,6 @@ def suggest_n_clusters(
 
 def _checked_range(k_range: tuple[int, int], n_cells: int) -> tuple[int, int]:
     """Lowest and highest number of clusters, as whole numbers from 2 to half of the cells."""
-    if isinstance(k_range, str) or not hasattr(k_range, "__len__") or len(k_range) != 2:
-        raise ValueError(f"k_range must be the lowest and the highest number of clusters, found {k_range!r}.")
     low, high = k_range
     check_integer("k_range[0]", low, 2)
     check_integer("k_range[1]", high, int(low))

@@ -17,11 +17,12 @@ from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import Request, set_fields, write_additions
 from scvcc._clusters.evidence import Points, merge_unsupported, support_between
-from scvcc._model.checks import as_seed
+from scvcc._model.checks import as_seed, validated
 from scvcc._training.graph import components, given_graph
 from scvcc._training.run import stream
 
 
+@validated(n_pcs=0)
 def test_clusters(
     adata: AnnData,
     key: str = "leiden",

@@ -212,13 +212,13 @@ def _check_run(adata: AnnData, model: VCC, request: Request, part: Part) -> None
             f"key_added={key!r} would overwrite the column that restrict_to reads, and the run could not be "
             "repeated: choose another name."
         )
-    sketched = model.max_train_cells is not None and adata.n_obs > model.max_train_cells
-    results.check_key(adata, key, "confidence", "leaf", *(["trained"] if sketched else []), layer=request.layer)
     n_cells = int(part.cells.sum())
     if n_cells < 2:
         raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")
     checked_settings(model, n_cells)
     resolve_device(model.device)
+    sketched = model.max_train_cells is not None and adata.n_obs > model.max_train_cells
+    results.check_key(adata, key, "confidence", "leaf", *(["trained"] if sketched else []), layer=request.layer)
 
 
 def _save(model: VCC, path: str | os.PathLike[str], extra: dict[str, Any] | None, *, returned: bool) -> None:

@@ -19,7 +19,18 @@ from scvcc._model.checks import check_arguments, check_integer, validated
         (Literal["a", "b"] | None, ["a", None], [1, ["a"], np.array(["a", "b"])], "'a', 'b' or None"),
         (Sequence[int], [(), [1, 2], np.array([1])], [1, "12", {1, 2}, {1: 2}, [1, 0.5]], "a list of integers"),
         (str | Sequence[str], ["a", ["a"]], [{"a": 1}, ["a", 1]], "a string or a list of strings"),
-        (Mapping[str, float] | None, [{}, {"a": 1}], [[1], "a"], "a dict or None"),
+        (
+            Mapping[str, float] | None,
+            [{}, {"a": 1}],
+            [[1], "a", {"a": "b"}, {1: 1}, {"a": True}],
+            "a dict of numbers or None",
+        ),
+        (
+            tuple[int, int],
+            [(0, 1), [0, 1], np.array([0, 1])],
+            [(0,), (0, 1, 2), (0, 1.0), (True, 1), 1, {0, 1}],
+            "a pair of integers",
+        ),
         (str | Path, ["a", Path("a"), 3], [], ""),  # what has no words is left to the function
     ],
     ids=str,

@@ -177,7 +177,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     def fit(
         self,
         X: Matrix,
-        y: None = None,
+        y: Any = None,
         *,
         graph: Matrix | None = None,
         graph_mode: GraphMode = "distance",
@@ -262,7 +262,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             self.stages_ = {name: H.astype(np.float32) for name, H in trained.stages.items()}
         return self
 
-    def fit_transform(self, X: Matrix, y: None = None, **fit_params: Any) -> np.ndarray:
+    def fit_transform(self, X: Matrix, y: Any = None, **fit_params: Any) -> np.ndarray:
         """Fit and return the embedding.
 
         Parameters

@@ -114,7 +114,7 @@ def checked(X: Matrix) -> Matrix:
     """`X` as float32 or float64, finite, dense or CSR; float64 is narrowed by the encoder, batch by batch."""
     dtypes = [np.float32, np.float64]
     X = check_array(X, estimator="VCC", input_name="X", accept_sparse="csr", accept_large_sparse=True, dtype=dtypes)
-    if X.dtype == np.float64 and (largest := _largest(X)) > np.finfo(np.float32).max:
+    if X.dtype == np.float64 and (largest := _largest(X)) > float(np.finfo(np.float32).max):
         raise ValueError(f"X has values up to {largest:.0e}, beyond single precision: scale X, or check its units.")
     return X
 

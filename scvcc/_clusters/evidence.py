@@ -19,7 +19,7 @@ from scipy.stats import binom
 from scvcc._clusters.merging import ClusterGraph, compact
 
 LEVEL = 0.05  # a split is supported below this p-value
-DEPTH = 0.8  # a valley shallower than this share of the lower peak is none
+DEPTH = 0.9  # a valley shallower than this share of the lower peak is none; at 1 a flat hump is at the level itself
 FACING_DEPTH = 0.5  # between two pieces of one hump, whose shapes alone make a shallow valley
 FOLDS, REPEATS = 5, 7  # the p-value is the median over as many foldings
 FEWEST = 5  # points of a side: one in each fold

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
-from scipy.stats import binom
+from scipy.stats import binom, chi2
 
 from scvcc._clusters.merging import ClusterGraph, compact
 
@@ -51,11 +51,16 @@ def split_p(
         return 1.0
     found: list[float] = []
     while max(np.sum(np.array(found) < LEVEL), np.sum(np.array(found) >= LEVEL)) <= REPEATS // 2:
-        counts = [valley_counts(*_cross_scored(X[rows], side[rows], rng), depth) for rows in strata]
-        found.append(binomial_p(np.sum(counts, axis=0)))
+        p = [binomial_p(valley_counts(*_cross_scored(X[rows], side[rows], rng), depth)) for rows in strata]
+        found.append(_all_one_hump(p))
         if len(found) == 1 and not LEVEL / 50 < found[0] < 0.5:
             break  # clear at once
     return float(np.median(found))
+
+
+def _all_one_hump(p: list[float]) -> float:
+    """P-value of one hump in every batch (Fisher 1925); counts of batches are not added: each may hold another peak."""
+    return p[0] if len(p) == 1 else float(chi2.sf(-2 * np.log(np.maximum(p, 1e-300)).sum(), 2 * len(p)))
 
 
 def _strata(side: np.ndarray, batch: np.ndarray | None) -> Iterator[np.ndarray]:

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+import scipy.sparse as sp
+from scipy.stats import binomtest, combine_pvalues
 from sklearn.cluster import KMeans
 from sklearn.covariance import ledoit_wolf
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -138,6 +139,22 @@ def test_a_batch_is_no_evidence():
     assert split_p(X, types, rng, batch=batch) < 1e-6
 
 
+def test_clusters_that_are_mostly_one_batch_each_have_no_valley_within_a_batch():
+    rng = np.random.default_rng(12)
+    batch = np.repeat([0, 1], 500)
+    X = rng.normal(size=(1000, 10))
+    X[:, 0] += 4 * batch
+    side = (X[:, 0] > 2).astype(int)  # a few cells of each batch are on the other side
+    assert split_p(X, side, rng) < 1e-6
+    assert split_p(X, side, rng, batch=batch) > 0.5
+
+
+def test_batches_are_summed_up_as_by_fisher():
+    assert evidence._all_one_hump([0.3]) == 0.3
+    assert evidence._all_one_hump([0.2, 0.01, 0.6]) == pytest.approx(combine_pvalues([0.2, 0.01, 0.6]).pvalue)
+    assert 0 <= evidence._all_one_hump([0.0, 1.0]) < 1e-100
+
+
 def test_pairs_that_the_graph_links():
     share = np.array([[0.5, 0.02, 0.001], [0.02, 0.2, 0.0], [0.001, 0.0, 0.258]])
     pairs, link = neighbor_pairs(ClusterGraph(share, np.array([50, 22, 28])))
@@ -171,12 +188,12 @@ def test_of_large_clusters_as_many_points_as_asked_are_looked_at(monkeypatch):
 
 def test_one_clear_valley_is_enough_and_pieces_of_one_hump_have_none():
     rng = np.random.default_rng(11)
-    X = rng.normal(size=(1500, 6))
-    labels = KMeans(5, n_init=1, random_state=0).fit_predict(X)
-    assert not evidence.clearly_parted(points(X), labels, rng)
-    far = np.arange(1500) < 400
-    X[far, 0] += 5
-    assert evidence.clearly_parted(points(X), np.where(far, 5, labels), rng)
+    X, far = rng.normal(size=(900, 6)).astype(np.float32), np.arange(900) < 200
+    labels = np.where(far, 3, KMeans(3, n_init=1, random_state=0).fit_predict(X))
+    linked = sp.csr_matrix(np.ones((900, 900), np.float32))  # all clusters with each other
+    assert not evidence.clearly_parted(Points(X, linked), labels, rng)
+    X[far, 0] += 8
+    assert evidence.clearly_parted(Points(X, linked), labels, rng)
 
 
 def test_pieces_of_one_hump_merge_into_one():

@@ -216,7 +216,7 @@ def support_between(points: Points, labels: np.ndarray, rng: Generator, *, most:
 def clearly_parted(points: Points, labels: np.ndarray, rng: Generator, most: int = 500) -> bool:
     """Whether a deep valley parts some neighboring clusters, the most weakly linked first; asked of `most` points of each."""
     rows, (pairs, link) = _members(labels, most, rng), neighbor_pairs(ClusterGraph.of(points.graph, labels))
-    p = (points.p_between((rows[a], rows[b]), rng, 0.2) for a, b in pairs[np.argsort(link, kind="stable")])
+    p = (points.p_between((rows[a], rows[b]), rng, 0.3) for a, b in pairs[np.argsort(link, kind="stable")])
     return any(value < LEVEL / 100 for value in p)  # deeper and surer than elsewhere, since many pairs are asked
 
 

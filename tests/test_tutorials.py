@@ -26,7 +26,7 @@ def outputs(notebook):
 
 
 def test_all_tutorials_are_there():
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06", "08"]
+    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06", "07", "08"]
 
 
 def test_cells_ran_once_in_order(notebook):

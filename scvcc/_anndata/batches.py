@@ -54,7 +54,7 @@ def mixing(labels: np.ndarray, codes: np.ndarray) -> np.ndarray:
     share = table / table.sum(axis=1, keepdims=True)
     overall = np.bincount(codes) / len(codes)
     entropy = -(share * np.log(np.where(share > 0, share, 1))).sum(axis=1)
-    return entropy / max(-(overall * np.log(overall)).sum(), 1e-12)
+    return entropy / max(-(overall * np.log(overall)).sum(), 1e-12) + 0.0  # no negative zero
 
 
 def mention_forgotten_batches(adata: AnnData, labels: np.ndarray, *, pure: float = 0.9, excess: float = 0.3) -> None:

@@ -57,7 +57,7 @@ def support(
     order = np.concatenate(sorted(groups.values(), key=lambda members: members[0]))
     place = pd.Series(np.argsort(order), index=clusters.index.astype(str))
     size = float(np.clip(1.6 + 0.22 * len(clusters), 3.6, 14))
-    (axis,) = panels(1, (size + 1.6, size), ax=ax)
+    (axis,) = panels(1, (size + 2, size), ax=ax)
     _draw_pairs(axis, pairs, place, pitch=72 * size * 0.8 / len(clusters))
     for members in groups.values():
         if len(members) > 1:

@@ -85,6 +85,7 @@ bench: $(VENV)/stamp-bench
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.newcells)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.batches)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.limits)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.cuts)
 	$(BIN)/python -m benchmarks.report
 
 bench-speed: $(VENV)/stamp-bench

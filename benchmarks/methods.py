@@ -96,8 +96,10 @@ def landmark_spectral(data: Data, k: int, seed: int) -> np.ndarray:
     return KMeans(k, n_init=10, random_state=seed).fit_predict(vectors)
 
 
-def leiden(data: Data, k: int | None, seed: int, weights: sp.csr_matrix | None = None) -> np.ndarray:
-    """Resolution 1, or for a given k the resolution that a bisection finds to give k clusters, or the nearest to it.
+def leiden(
+    data: Data, k: int | None, seed: int, weights: sp.csr_matrix | None = None, *, resolution: float = 1.0
+) -> np.ndarray:
+    """One resolution, or for a given k the resolution that a bisection finds to give k clusters, or the nearest to it.
 
     `weights` replace those of the shared graph.
     """
@@ -112,7 +114,7 @@ def leiden(data: Data, k: int | None, seed: int, weights: sp.csr_matrix | None =
         return adata.obs["leiden"].astype(int).to_numpy()
 
     if k is None:
-        return labels_at(1.0)
+        return labels_at(resolution)
     low, high, best = 1e-3, 20.0, None
     for _ in range(20):
         middle = float(np.sqrt(low * high))

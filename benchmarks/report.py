@@ -426,13 +426,15 @@ def pages(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    from . import batches, evidence, limits, performance, verdict
+    from . import batches, cuts, evidence, limits, performance, verdict
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
     args = parser.parse_args()
     DOCS.mkdir(parents=True, exist_ok=True)
     texts = pages(args.results) | performance.pages(args.results)
+    if (args.results / "cuts.csv").exists():
+        texts["14_cuts"] = cuts.page(args.results / "cuts.csv")
     if (args.results / "limits.csv").exists():
         texts["12_limits"] = limits.page(args.results / "limits.csv")
     if (args.results / "batches.csv").exists():

@@ -18,7 +18,7 @@ from scvcc._anndata.results import write_fields
 from scvcc._clusters.assignment import nearest_center
 from scvcc._model.checks import warn
 from scvcc._model.files import writable
-from scvcc._model.vcc import VCC, place, probabilities
+from scvcc._model.vcc import VCC, check_cut, place, probabilities, relabeled
 from scvcc._training.graph import Matrix
 
 OFF = 0.6  # the lower quartile of novelty from which a query as a whole lies off the reference; .25 is usual
@@ -32,6 +32,8 @@ class Placed:
     H: np.ndarray  # (n, latent_dim)
     novelty: np.ndarray  # (n,) pooled
     alone: np.ndarray  # (c,) of some of the cells, each by itself
+    labels: np.ndarray  # (n,)
+    confidence: np.ndarray  # (n,)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def read_reference(reference: Any) -> tuple[VCC, dict[str, Any]]:
     return model, about
 
 
-def place_query(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> Placed:
+def place_query(adata: AnnData, model: VCC, about: Mapping[str, Any], n_clusters: int | None = None) -> Placed:
     """New cells on the reference's map.
 
     Their variables are found by name; then follow the reference's projection and the encoder.
@@ -98,7 +100,19 @@ def place_query(adata: AnnData, model: VCC, about: Mapping[str, Any]) -> Placed:
         X = sp.csr_matrix(X)
     _warn_about_values(at_hand(X)[:, used], about)
     fill = model.encoder_.center.cpu().numpy()
-    return Placed(*place(model, X, partial(_project_block, about, used, present, fill, name_of(layer))))
+    projection = partial(_project_block, about, used, present, fill, name_of(layer))
+    H, novelty, alone = place(model, X, projection)
+    if n_clusters is None:
+        found = nearest_center(H, model.cluster_centers_), probabilities(model, H).max(axis=1)
+    else:
+        found = relabeled(model, X, projection, n_clusters)
+    return Placed(H, novelty, alone, *found)
+
+
+def cut_reference(model: VCC, about: dict[str, Any], n_clusters: int) -> dict[str, Any]:
+    """The description of a reference whose tree is cut into so many clusters; colors are those of the fitted ones only."""
+    check_cut(n_clusters, len(model.tree_.size))
+    return {**about, "categories": model.tree_.names(n_clusters, list(about["categories"])), "colors": []}
 
 
 def _project_block(
@@ -139,12 +153,11 @@ def _warn_about_values(X: Matrix, about: Mapping[str, Any]) -> None:
         )
 
 
-def label_query(placed: Placed, model: VCC, limits: Mapping[str, float]) -> Labeled:
+def label_query(placed: Placed, n_clusters: int, limits: Mapping[str, float]) -> Labeled:
     """Cluster and confidence of each cell; a cell beyond one of the limits gets the number after the last cluster."""
-    codes = nearest_center(placed.H, model.cluster_centers_)
-    confidence = probabilities(model, placed.H).max(axis=1).astype(np.float32)
+    confidence = placed.confidence.astype(np.float32)
     doubtful = (confidence < limits.get("min_confidence", 0)) | (placed.novelty > limits.get("max_novelty", 1))
-    return Labeled(np.where(doubtful, model.n_clusters_, codes), confidence)
+    return Labeled(np.where(doubtful, n_clusters, placed.labels), confidence)
 
 
 def summarize(placed: Placed, labeled: Labeled, names: Sequence[str]) -> dict[str, Any]:

@@ -60,13 +60,23 @@ def best_count(counts: Mapping[int, Count]) -> int:
 
 
 def estimate_n_clusters(H: np.ndarray, graph: sp.csr_matrix, rng: Generator, min_size: int = 1) -> int:
-    """Number of clusters, 2 to 40, of the partition with the highest modularity among merges of micro-clusters."""
-    return best_count(score_counts(H, graph, rng, min_size=min_size)[1])
+    """Number of clusters, 2 or more, of the partition with the highest modularity among merges of micro-clusters."""
+    return best_count(_scores_around_best(H, graph, rng, min_size)[1])
+
+
+def _scores_around_best(
+    H: np.ndarray, graph: sp.csr_matrix, rng: Generator, min_size: int, most: int = 40
+) -> tuple[np.ndarray, dict[int, Count]]:
+    """The scores of up to 40 clusters, or of four times as many again and again while the best number is near the end."""
+    fine, counts = score_counts(H, graph, rng, limits=(2, most), min_size=min_size)
+    if best_count(counts) > 0.8 * most and 8 * most < len(H) // 10:
+        return _scores_around_best(H, graph, rng, min_size, 4 * most)
+    return fine, counts
 
 
 def estimate_partition(H: np.ndarray, graph: sp.csr_matrix, rng: Generator, min_size: int = 1) -> np.ndarray:
     """The choice among partitions into the estimated number of clusters; if it has too small a cluster, the merge."""
-    fine, counts = score_counts(H, graph, rng, min_size=min_size)
+    fine, counts = _scores_around_best(H, graph, rng, min_size)
     k = best_count(counts)
     labels = choose_partition(H, graph, k, rng)
     if k in counts and np.bincount(labels).min() < min(min_size, counts[k].smallest):

@@ -56,7 +56,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     Parameters
     ----------
     n_clusters
-        Number of clusters. None estimates it, up to 40; it is 1 where no valley of density parts any of them. On very
+        Number of clusters. None estimates it; it is 1 where no valley of density parts any of them. On very
         small data fewer than `n_clusters` may come out; a warning then says so.
     min_cluster_size
         Where the number of clusters is estimated, no cluster is smaller than this (or than half of all rows).
@@ -506,11 +506,19 @@ def place(
     return np.ascontiguousarray(both[:, :-1]), both[:, -1], companions.novelty
 
 
-def relabeled(model: VCC, X: Matrix, n_clusters: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels where the tree is cut into so many clusters, and the probability of each."""
-    labels = _over_rows(model, X, partial(_predicted, n_clusters=n_clusters), n_clusters)
-    P = _over_rows(model, X, partial(_probable, n_clusters=n_clusters))
-    return labels, P[np.arange(len(P)), labels]
+def relabeled(
+    model: VCC, X: Matrix, project: Callable[[Matrix], Matrix], n_clusters: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of a query where the tree is cut into so many clusters, and the probability of each label."""
+    with threads(model.n_jobs, X.shape[0]):
+        both = over_blocks(partial(_relabeled, _without_rows(model), project, n_clusters), X)
+    return both[:, 0].astype(np.int64), both[:, 1]
+
+
+def _relabeled(model: VCC, project: Callable[[Matrix], Matrix], n_clusters: int, block: Matrix) -> np.ndarray:
+    X = project(block)
+    labels = _predicted(model, X, n_clusters)
+    return np.column_stack([labels, _probable(model, X, n_clusters)[np.arange(len(labels)), labels]])
 
 
 def expect_shrunk(model: VCC, X: Matrix, shrinkage: np.ndarray, seed: int) -> None:

@@ -9,7 +9,7 @@ from anndata import AnnData
 from scvcc._anndata import results
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import info
-from scvcc._anndata.query import label_query, place_query, read_reference, summarize, write_query
+from scvcc._anndata.query import cut_reference, label_query, place_query, read_reference, summarize, write_query
 from scvcc._model.checks import validated
 from scvcc._model.vcc import VCC
 
@@ -20,6 +20,7 @@ def map_query(
     reference: str | os.PathLike[str] | VCC,
     *,
     key_added: str = "vcc",
+    n_clusters: int | None = None,
     min_confidence: float | None = None,
     max_novelty: float | None = 0.95,
     copy: bool = False,
@@ -38,6 +39,8 @@ def map_query(
         File that `scvcc.tl.vcc(reference_adata, save_to=...)` wrote, or the model that `scvcc.VCC.load` read from it.
     key_added
         Name of the result.
+    n_clusters
+        Cut the reference's tree where it has so many clusters, as :func:`~scvcc.tl.cut` does. None: the fitted clusters.
     min_confidence
         Cells below this confidence, from 0 to 1, become "unassigned". It finds cells between known clusters.
     max_novelty
@@ -52,7 +55,7 @@ def map_query(
     of them missing is an error. Writes these fields:
 
     `adata.obs[key_added]`
-        Cluster of each cell, with the categories of the reference, and "unassigned" unless both limits are None.
+        Cluster of each cell, with the categories of the reference or of its tree, and "unassigned" unless both limits are None.
     `adata.obs[key_added + "_confidence"]`
         Probability of the most likely cluster.
     `adata.obs[key_added + "_novelty"]`
@@ -87,10 +90,12 @@ def map_query(
     results.check_key(adata, key_added, "confidence", "novelty")
     start = info("mapping onto the reference")
     model, about = read_reference(reference)
-    placed = place_query(adata, model, about)
+    if n_clusters is not None:
+        about = cut_reference(model, about, n_clusters)
+    placed = place_query(adata, model, about, n_clusters)
     chosen = {"min_confidence": min_confidence, "max_novelty": max_novelty}
     limits = {name: limit for name, limit in chosen.items() if limit is not None}
-    labeled = label_query(placed, model, limits)
+    labeled = label_query(placed, len(about["categories"]), limits)
     record = {**limits, "summary": summarize(placed, labeled, about["categories"])}
     target = adata.copy() if copy else adata
     write_query(target, placed, labeled, about, record, key=key_added)

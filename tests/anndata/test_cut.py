@@ -80,3 +80,20 @@ def test_nothing_else_is_replaced(adata):
     scvcc.tl.cut(adata, 5)  # its own column is replaced
     scvcc.tl.vcc(adata, 3, **SETTINGS)
     assert "vcc_5" not in adata.obs  # a cut of a tree that is gone
+
+
+def test_new_cells_at_every_level(adata, tmp_path):
+    scvcc.tl.vcc(adata, 4, save_to=tmp_path / "m", **SETTINGS)
+    model = scvcc.VCC.load(tmp_path / "m")
+    for n in (2, 6, 9):
+        scvcc.tl.cut(adata, n)
+        query = adata[::2].copy()
+        scvcc.tl.map_query(query, tmp_path / "m", key_added="new", n_clusters=n, max_novelty=None)
+        assert (query.obs["new"].astype(str) == query.obs[f"vcc_{n}"].astype(str)).all()
+        P = model.predict_proba(query.X, n_clusters=n)
+        own = P[np.arange(len(P)), query.obs["new"].cat.codes]
+        np.testing.assert_allclose(query.obs["new_confidence"], own, atol=1e-6)
+    scvcc.tl.map_query(query, tmp_path / "m", key_added="doubted", n_clusters=6, min_confidence=1)
+    assert query.obs["doubted"].cat.categories[-1] == "unassigned"
+    with pytest.raises(ValueError, match="n_clusters must be from 1"):
+        scvcc.tl.map_query(query, tmp_path / "m", n_clusters=0)

@@ -72,3 +72,12 @@ def test_lopsided_numbers_are_not_chosen(counts):
     assert _counts.best_count({2: few, 3: good}) == 3
     assert _counts.best_count({4: few}) == 4
     assert _counts.best_count({}) == 2
+
+
+def test_more_than_forty_clusters_are_found():
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(60), 60)
+    H = 20 * rng.normal(size=(60, 6))[truth] + rng.normal(scale=0.3, size=(3600, 6))
+    graph = _graph.latent_graph(_graph.neighbor_distances(H, 15))
+    found = _counts.estimate_n_clusters(H, graph, rng, 10)
+    assert 55 <= found <= 62

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import ArrayLike
-from scipy import sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -37,6 +37,7 @@ from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.rows import checked, lazily, on_host, over_blocks, readable, take_rows, values
 from scvcc._training.encoder import Encoder, Rows, early_width, encode, encode_first_layer, encode_with_features
 from scvcc._training.graph import GraphMode, Matrix, components, given_graph
+from scvcc._training.ranks import check_same, from_first, join, rank
 from scvcc._training.recipe import Trained, train
 from scvcc._training.run import stream
 from scvcc._training.settings import Settings
@@ -226,15 +227,12 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         """
         X = readable(self, X, reset=True)
         n = X.shape[0]
-        settings, device, seed = checked_settings(self, n), resolve_device(self.device), as_seed(self.random_state)
+        settings, device = checked_settings(self, n), join(resolve_device(self.device))
+        check_same(X.shape, settings)
+        seed = from_first(lambda: as_seed(self.random_state))
         batches = None if batch is None else Batches.of(batch, n)
-        if graph is None:
-            rows, graph = search(X, self, seed, batches)
-            graph_mode = "distance"
-        elif rows is not None:
-            rows = _checked_rows(rows, n)
+        rows, latent = from_first(lambda: _rows_and_graph(self, X, graph, graph_mode, rows, batches, seed))
         part = values(X, rows)
-        latent = given_graph(on_host(graph), part.shape[0], graph_mode)
         with threads(self.n_jobs, X.shape[0]):
             points = Points(components(part, seed), latent, None if batches is None else batches.among(rows).codes)
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress, points=points)
@@ -422,7 +420,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         ...     model.save(Path(folder) / "iris.safetensors")
         """
         check_is_fitted(self)
-        save_model(self, path, extra)
+        if rank() == 0:
+            save_model(self, path, extra)
 
     @classmethod
     @validated()
@@ -633,6 +632,24 @@ def _warn_if_fewer(n_found: int, settings: Settings) -> None:
             "most often because groups of rows lie far from each other. Ask for fewer clusters, or divide a group on its "
             "own (restrict_to of scvcc.tl.vcc)."
         )
+
+
+def _rows_and_graph(
+    model: VCC,
+    X: Matrix,
+    graph: Matrix | None,
+    mode: GraphMode,
+    rows: np.ndarray | None,
+    batches: Batches | None,
+    seed: int,
+) -> tuple[np.ndarray | None, sp.csr_matrix]:
+    """Numbers of the rows to train on (None: all), and their latent graph."""
+    n = X.shape[0]
+    if graph is None:
+        rows, distances = search(X, model, seed, batches)
+        return rows, given_graph(distances, distances.shape[0], "distance")
+    rows = None if rows is None else _checked_rows(rows, n)
+    return rows, given_graph(on_host(graph), n if rows is None else len(rows), mode)
 
 
 def _checked_rows(rows: Any, n: int) -> np.ndarray | None:

@@ -12,6 +12,7 @@ from torch.nn.functional import smooth_l1_loss
 from scvcc._training.encoder import INPUT_NOISE, Encoder, Rows
 from scvcc._training.losses import weighted_total
 from scvcc._training.monitor import mean_losses
+from scvcc._training.ranks import gathered, own_slice, sum_gradients
 from scvcc._training.run import Run
 from scvcc._training.settings import Settings
 
@@ -83,18 +84,20 @@ class Learner:
         self._half_precision = has_fast_bfloat16(rows.device)
         fused = rows.device.type in ("cpu", "cuda")  # one kernel, where the device has it
         self.optimizer = torch.optim.AdamW(encoder.parameters(), weight_decay=5e-4, fused=fused)
+        sum_gradients(encoder, self.optimizer)
 
     def __call__(self, batch: Tensor) -> Tensor:
         """Embedding of the rows of a batch with noise."""
-        z, device = self.noisy(self.rows[batch]), self.rows.device
+        mine, device = own_slice(len(batch)), self.rows.device
+        drawn = torch.from_numpy(self._rng.integers(len(self._stock), size=len(batch)))
+        z = self.noisy(self.rows[batch[mine]], drawn[mine])
         with torch.autocast(device.type, torch.bfloat16) if self._half_precision else nullcontext():
             features = self.encoder.hidden(z)
-        return self.encoder.head(features.float())
+        return gathered(self.encoder.head(features.float()), len(batch))
 
-    def noisy(self, x: Tensor) -> Tensor:
-        """Standardized rows with noise."""
-        index = torch.from_numpy(self._rng.integers(len(self._stock), size=len(x)))
-        return self._stock[index.to(x.device)].add_(x, alpha=self._factor)
+    def noisy(self, x: Tensor, drawn: Tensor) -> Tensor:
+        """Standardized rows with the noise of these numbers."""
+        return self._stock[drawn.to(x.device)].add_(x, alpha=self._factor)
 
 
 def has_fast_bfloat16(device: torch.device) -> bool:

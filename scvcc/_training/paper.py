@@ -12,6 +12,7 @@ from scvcc._training import losses as _losses
 from scvcc._training.encoder import Encoder, Rows, encode
 from scvcc._training.fitting import take_step
 from scvcc._training.monitor import mean_losses
+from scvcc._training.ranks import gathered, own_slice, sum_gradients
 from scvcc._training.run import Outcome, Run
 from scvcc._training.sampling import augmented_edges, draw_pairs
 from scvcc._training.settings import Settings, beta
@@ -48,6 +49,7 @@ class PaperStage:
         self.encoder, self.rows, self.run, self.rng = encoder, rows, run, run.rng("paper")
         self.edges = augmented_edges(run.graph)
         self.optimizer = torch.optim.SGD(encoder.parameters(), momentum=0.9, weight_decay=5e-4)
+        sum_gradients(encoder, self.optimizer)
         self.centers = torch.empty(0, run.settings.latent_dim, device=rows.device)  # none before `refresh`
 
     def labels(self) -> np.ndarray:
@@ -77,7 +79,8 @@ class PaperStage:
         """The losses of edges and pairs drawn anew, each of whose points is encoded once."""
         ends = [end for pairs in draw_pairs(self.edges, self.run.graph, BATCH, self.rng) for end in pairs]
         points, position = np.unique(np.concatenate(ends), return_inverse=True)
-        H = self.encoder(self.rows[torch.from_numpy(points).to(self.rows.device)])
+        mine = torch.from_numpy(points[own_slice(len(points))]).to(self.rows.device)
+        H = gathered(self.encoder(self.rows[mine]), len(points))
         ends = torch.from_numpy(position).to(self.rows.device).split([len(end) for end in ends])
         pairs = zip(ends[::2], ends[1::2], strict=True)
         terms = _losses.drawn_losses(H, pairs, repulsion=self.run.settings.repulsion)

@@ -19,6 +19,7 @@ from scvcc._training.joint import joint_steps, train_jointly
 from scvcc._training.layout import MAP_STEPS, STRUCTURE_STEPS, optimize_map, optimize_structure, place_clusters
 from scvcc._training.monitor import Monitor
 from scvcc._training.paper import planned_epochs, train_paper
+from scvcc._training.ranks import from_first, rank
 from scvcc._training.run import Outcome, Run, draw_seed, stream
 from scvcc._training.settings import Settings
 from scvcc._training.threads import restored_threads
@@ -58,21 +59,28 @@ def train(
     encoder.to(device)
     rows = Rows(X, device)
     objective = train_paper if settings.objective == "paper" else train_compact
-    with Monitor(planned_steps(graph, settings), show=progress) as monitor:
+    with Monitor(planned_steps(graph, settings), show=progress and rank() == 0) as monitor:
         centers, labels, structure, stages = objective(encoder, rows, Run(graph, settings, seed, monitor, points))
     H = encode(encoder, rows).cpu().numpy()
-    return Trained(encoder, fill_empty_clusters(H, centers, labels), H, structure, monitor.history(), stages)
+    return Trained(encoder, fill_empty_clusters(H, centers, labels), H, structure, from_first(monitor.history), stages)
 
 
 def train_compact(encoder: Encoder, rows: Rows, run: Run) -> Outcome:
     """The recipe: coordinates in many dimensions, clusters, coordinates of the map, then the encoder."""
+    structure, labels, centers, stages = from_first(lambda: find_coordinates(run))
+    H = stages["coordinates"]
+    fit_encoder(encoder, rows, H, len(centers), run)
+    centers = train_jointly(encoder, rows, H, centers, run)
+    return centers, labels, structure, stages
+
+
+def find_coordinates(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Coordinates in many dimensions, clusters in them and their centers on the map; start and end of the map."""
     start, structure = optimize_structure(run)
     labels = find_clusters(structure, run)
     placed = place_clusters(structure, labels, run)
     H, centers = optimize_map(placed, labels, run)
-    fit_encoder(encoder, rows, H, len(centers), run)
-    centers = train_jointly(encoder, rows, H, centers, run)
-    return centers, labels, structure, {"start": start, "placed": placed, "coordinates": H}
+    return structure, labels, centers, {"start": start, "placed": placed, "coordinates": H}
 
 
 def find_clusters(H: np.ndarray, run: Run) -> np.ndarray:

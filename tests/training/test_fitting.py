@@ -43,7 +43,7 @@ def test_learner_reads_noisy_input(blobs):
     X = torch.from_numpy(blobs[0])
     encoder = make(*blobs[:2], (16,))
     learner = Learner(encoder, Rows(blobs[0], CPU), np.random.default_rng(0))
-    noise = learner.noisy(X) - (X - encoder.center) / encoder.scale
+    noise = learner.noisy(X, torch.arange(len(X))) - (X - encoder.center) / encoder.scale
     assert noise.mean() == pytest.approx(0, abs=0.02)
     assert noise.std() == pytest.approx(0.3, rel=0.05)
 
@@ -52,7 +52,9 @@ def test_input_without_noise_is_the_standardized_one(blobs):
     X = torch.from_numpy(blobs[0])
     encoder = make(*blobs[:2], (16,))
     clean = Learner(encoder, Rows(blobs[0], CPU), np.random.default_rng(0), noise=0.0)
-    torch.testing.assert_close(encoder.head(encoder.hidden(clean.noisy(X))), encoder(X), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        encoder.head(encoder.hidden(clean.noisy(X, torch.arange(len(X))))), encoder(X), rtol=1e-4, atol=1e-5
+    )
     torch.testing.assert_close(clean(torch.arange(400)), encoder(X), rtol=0.05, atol=0.02)  # bfloat16 at the worst
 
 

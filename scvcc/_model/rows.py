@@ -11,8 +11,8 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_array, validate_data
 
 from scvcc._model.lazy import computed, is_lazy, over_chunks
-from scvcc._training.encoder import BLOCK
 from scvcc._training.graph import Matrix, check_sparse
+from scvcc._training.settings import BLOCK
 
 
 def on_host(X: Any) -> Any:

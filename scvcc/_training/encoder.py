@@ -13,8 +13,8 @@ from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
 from scvcc._training.graph import Matrix
+from scvcc._training.settings import BLOCK
 
-BLOCK = 512  # rows per forward pass outside training; always full, see `_full_blocks`
 INPUT_NOISE = 0.3  # in training, relative to the scale of the input
 EARLY = 2  # hidden layer that novelty is sought in: the first knows no clusters, the last little else
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+BLOCK = 512  # rows per forward pass outside training; always full, see `encode`
 MAP_EPOCHS = 20  # the coordinates of the map count as this many epochs, so that β ends at .2
 # by objective; the paper's equal weights inflate clusters, its boundary loss above all (see docs/method)
 LOSS_WEIGHTS = {

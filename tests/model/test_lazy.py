@@ -115,6 +115,20 @@ def test_processes(X, fitted):
     np.testing.assert_array_equal(model.labels_, fitted.labels_)
 
 
+@pytest.mark.slow
+def test_workers_of_a_cluster(X, fitted):
+    """Where `distributed` is installed: what is computed on two processes is what is computed here."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster),
+    ):
+        model = VCC(**SKETCHED).fit(chunked(X))
+        there = model.predict_proba(chunked(X)).compute()
+    np.testing.assert_array_equal(model.labels_, fitted.labels_)
+    np.testing.assert_array_equal(there, fitted.predict_proba(X))
+
+
 def test_what_travels_is_small_and_plain(fitted):
     light = _vcc._without_rows(fitted)
     assert not hasattr(light, "labels_") and hasattr(fitted, "labels_")

@@ -38,7 +38,7 @@ KINDS = {
     "int": "n_clusters? n_pcs? n_neighbors latent_dim min_cluster_size batch_size epochs? max_train_cells? n_jobs? "
     "n_runs n_comps runners_up ncols",
     "float": "share batch_strength learning_rate min_confidence? max_novelty? size?",
-    "bool": "copy progress keep_stages normalize return_fig frameon show? use_raw? tfidf?",
+    "bool": "support copy progress keep_stages normalize return_fig frameon show? use_raw? tfidf?",
     "dict": "loss_weights? extra?",
 }
 KIND_OF = {name.rstrip("?"): kind for kind, names in KINDS.items() for name in names.split()}
@@ -84,6 +84,7 @@ def world(tmp_path_factory, everything):
         "tl.stability": (tl.stability, {"adata": adata, "n_runs": 1, "progress": False}),
         "tl.suggest_n_clusters": (tl.suggest_n_clusters, {"adata": adata, "k_range": (2, 4), "progress": False}),
         "tl.test_clusters": (tl.test_clusters, {"adata": adata, "key": "vcc"}),
+        "tl.cut": (tl.cut, {"adata": adata, "n_clusters": 2}),
         "pp.lsa": (pp.lsa, {"adata": adata, "n_comps": 2, "layer": "counts"}),
         "pp.neighbors": (pp.neighbors, {"adata": adata, "batch_key": "sample", "key_added": "own"}),
         **{f"pl.{name}": (getattr(pl, name), {"adata": adata, "return_fig": True}) for name in pl.__all__},
@@ -267,6 +268,9 @@ BY_VALUE = [
     ("tl.test_clusters", "batch_key", ["gone", "hole", 3, {"sample": 1}]),
     ("tl.test_clusters", "use_rep", ["gone"]),
     ("tl.test_clusters", "key_added", ["", "a/b", "sample", "number"]),
+    ("tl.cut", "n_clusters", [None, 0, -1, 10**30]),
+    ("tl.cut", "key", ["", "gone", "sample", "lonely"]),
+    ("tl.cut", "key_added", ["", "a/b", "sample", "vcc"]),
     ("pp.lsa", "n_comps", [0, -1, 6, 7, 10**30]),
     ("pp.lsa", "layer", ["", "gone", "bad", "text"]),
     ("pp.lsa", "key_added", ["", "a/b"]),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -102,12 +105,30 @@ class Representation:
     additions: Additions = field(default_factory=dict)
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done, so that a result is written completely or not at all."""
+    if current_thread() is not main_thread():  # signals go to the main thread alone
+        yield
+        return
+    pending: list[tuple[Any, ...]] = []
+    before = signal.signal(signal.SIGINT, lambda *arguments: pending.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
+    if pending and callable(before):
+        before(*pending[0])
+
+
+@uninterrupted()
 def write_additions(adata: AnnData, *parts: Any) -> None:
     """Write the representation and the graph where they had to be computed."""
     for part in parts:
         set_fields(adata, part.additions)
 
 
+@uninterrupted()
 def set_fields(adata: AnnData, fields: Additions) -> None:
     """Set the fields, attribute by attribute."""
     for attribute, written in fields.items():

@@ -16,7 +16,7 @@ from natsort import natsorted
 
 from scvcc import __version__
 from scvcc._anndata.evidence import support_tables
-from scvcc._anndata.representation import Additions, Representation, Request, set_fields, write_additions
+from scvcc._anndata.representation import Additions, Representation, Request, set_fields, uninterrupted, write_additions
 from scvcc._anndata.tree import leaf_column, tree_record
 from scvcc._model.checks import warn
 
@@ -78,6 +78,7 @@ def _own_fields(adata: AnnData, key: str) -> set[str]:
     return usual | {f"obs/{key}_leaf"} if lost else set()
 
 
+@uninterrupted()
 def write_result(
     adata: AnnData,
     model: VCC,
@@ -133,6 +134,7 @@ def _params(model: VCC, request: Request, graph: Graph, part: Part) -> dict[str,
     return params
 
 
+@uninterrupted()
 def write_fields(
     adata: AnnData,
     key: str,
@@ -163,6 +165,7 @@ def write_fields(
     set_fields(adata, fields)
 
 
+@uninterrupted()
 def add_fields(adata: AnnData, key: str, fields: Additions) -> None:
     """Write more fields of the result under `key`, to be replaced or removed with it."""
     record = dict(own_record(adata, key))

@@ -62,6 +62,9 @@ class Data:
     y: np.ndarray
     kind: str
     counts: sp.csr_matrix | None = None
+    shrinkage: np.ndarray | None = (
+        None  # how much nearer to the mean rows come that the components were not learnt from
+    )
     n_neighbors: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +100,8 @@ class Data:
         return np.hstack([own, indices]).astype(np.int32), np.hstack([np.zeros((n, 1)), distances]).astype(np.float32)
 
     def rows(self, rows: np.ndarray) -> Data:
-        return Data(self.X[rows], self.y[rows], self.kind, None if self.counts is None else self.counts[rows])
+        counts = None if self.counts is None else self.counts[rows]
+        return Data(self.X[rows], self.y[rows], self.kind, counts, self.shrinkage)
 
 
 def load(name: str, folder: Path, fit_rows: np.ndarray | None = None) -> Data:
@@ -128,6 +132,8 @@ def _load_cells(path: Path, source: Source, fit_rows: np.ndarray | None) -> Data
     import scanpy as sc
     from sklearn.decomposition import PCA
 
+    from scvcc._clusters.novelty import expected_shrinkage
+
     adata = ad.read_h5ad(path)
     adata = adata[adata.obs[source.labels].notna().to_numpy()].copy()
     fit_rows = np.arange(adata.n_obs) if fit_rows is None else fit_rows
@@ -144,4 +150,6 @@ def _load_cells(path: Path, source: Source, fit_rows: np.ndarray | None) -> Data
     X = np.clip((X - mean) / np.where(sd > 0, sd, 1), -10, 10)
     pca = PCA(N_PCS, svd_solver="arpack", random_state=0).fit(X[fit_rows])
     y = np.unique(adata.obs[source.labels].astype(str), return_inverse=True)[1]
-    return Data(pca.transform(X).astype(np.float32), y, source.kind, counts.tocsr())
+    variance, ratio = pca.explained_variance_, pca.explained_variance_ratio_
+    shrinkage = expected_shrinkage(variance, variance[0] / ratio[0], len(fit_rows), X.shape[1])
+    return Data(pca.transform(X).astype(np.float32), y, source.kind, counts.tocsr(), shrinkage)

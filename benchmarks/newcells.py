@@ -2,8 +2,12 @@
 
 - `transfer`: VCC is fitted on a part of the rows, and its labels are carried to the others in three ways: by its own
   `predict`, by the 15 nearest fitted rows in the space of the features, and by `scanpy.tl.ingest`
-- `unseen`: one type of cells is left out of the fitted half; confidence, novelty and the distance to the fitted rows are
-  judged by how well they tell its cells from new cells of the other types
+- `again`: two models are fitted on a third of the rows each; a row of the last third is labeled by both, and confidence is
+  compared with the share of rows that both put into the same cluster
+- `unseen`: one type of cells is left out of the fitted half; confidence, novelty of single cells and pooled, and the distance
+  to the fitted rows are judged by how well they tell its cells from new cells of the other types, and the novelty also by
+  how many cells of both it leaves unassigned
+- `shift`: the novelty of whole queries that are like the reference, or not
 - `time`: seconds for 100,000 new cells
 
 Each measurement runs in a process of its own and adds lines to `benchmarks/results/newcells.csv`; what is there already
@@ -28,7 +32,10 @@ from .process import RESULTS, Clock, Rows, append, circumstances, in_process, pr
 from .run import read_rows
 
 KEY = ("experiment", "set", "split", "seed")
-SCORES = tuple("method item status n acc nmi ari named confidence auroc seconds cpu_seconds peak_mb base_mb".split())
+SCORES = tuple(
+    "method item status n acc nmi ari named confidence auroc unassigned lost rare apart quartile seconds cpu_seconds peak_mb "
+    "base_mb".split()
+)
 COLUMNS = (*KEY, *SCORES, "threads", "versions", "commit", "machine")
 
 HALF, FIRST, LAST = "half", "first 60,000", "last 10,000"  # the rows that are fitted
@@ -40,8 +47,12 @@ SPLITS: dict[str, tuple[str, ...]] = {
     "baron": (HALF,),
     "ifnb": (HALF, "stim = CTRL", "stim = STIM", "half of the donors"),
 }
-UNSEEN = ("scmixology", "zheng", "kidney", "baron")
+UNSEEN = ("scmixology", "zheng", "kidney", "baron", "covid", "ifnb", "pbmc3k")
+AGAIN = ("scmixology", "zheng", "baron", "kidney", "covid", "pbmc3k", "paul15", "bbc", "usps", "ifnb")
+SHIFTS = ("half", "half of the donors", "stim = CTRL")  # of the IFN-β set
 LEAST_CELLS = 20  # of a type that is left out
+FEW_CELLS = 30  # fitted ones of a rare type
+LIMIT = 0.99  # the default of `tl.map_query`
 BINS = 10  # of confidence
 NEIGHBORS = 15
 MANY = 100_000
@@ -61,7 +72,9 @@ def jobs(seeds: list[int] | None = None) -> list[Job]:
         for split in splits:
             repeats = 3 if name in ("mnist", "ifnb") else 5
             found += [Job("transfer", name, split, seed) for seed in seeds or range(repeats)]
+    found += [Job("again", name, "thirds", seed) for name in AGAIN for seed in seeds or range(3)]
     found += [Job("unseen", name, HALF, seed) for name in UNSEEN for seed in seeds or range(1)]
+    found += [Job("shift", "ifnb", split, seed) for split in SHIFTS for seed in seeds or range(1)]
     return found + [Job("time", "ifnb", HALF, seed) for seed in seeds or range(3)]
 
 
@@ -149,7 +162,8 @@ def names_of(labels: np.ndarray, y: np.ndarray, n_clusters: int) -> np.ndarray:
 
 def measure(task: dict[str, Any]) -> Rows:
     job, folder = Job(**task["job"]), Path(task["data"])
-    return {"transfer": transfer, "unseen": unseen, "time": times}[job.experiment](job, folder)
+    run = {"transfer": transfer, "again": again, "unseen": unseen, "shift": shift, "time": times}
+    return run[job.experiment](job, folder)
 
 
 def transfer(job: Job, folder: Path) -> Rows:
@@ -176,7 +190,7 @@ def transfer(job: Job, folder: Path) -> Rows:
     return rows + reliability(proba.max(axis=1), names[proba.argmax(axis=1)] == new.y)
 
 
-def reliability(confidence: np.ndarray, right: np.ndarray) -> Rows:
+def reliability(confidence: np.ndarray, right: np.ndarray, method: str = "confidence") -> Rows:
     """Share of rows named right, by confidence in bins of equal width."""
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     rows = []
@@ -187,12 +201,48 @@ def reliability(confidence: np.ndarray, right: np.ndarray) -> Rows:
                 "confidence": round(float(confidence[inside].mean()), 4),
                 "named": round(float(right[inside].mean()), 4),
             }
-            rows.append({"method": "confidence", "item": f"bin {b}", "n": int(inside.sum())} | values)
+            rows.append({"method": method, "item": f"bin {b}", "n": int(inside.sum())} | values)
     return rows
 
 
+def again(job: Job, folder: Path) -> Rows:
+    """Reliability against a second fit on other rows: with the number of classes, with five more, and with none given."""
+    n, rows = len(load(job.set, folder).y), []
+    first, second, third = np.array_split(np.random.default_rng(job.seed).permutation(n), 3)
+    data = load(job.set, folder, np.concatenate([first, second]))
+    for method, k in (("K", data.n_classes), ("K + 5", data.n_classes + 5), ("K unknown", None)):
+        model, other = (fit_vcc(data.rows(part), k, job.seed + i) for i, part in enumerate((first, second)))
+        proba, new = model.predict_proba(data.rows(third).X), data.rows(third)
+        labels = proba.argmax(axis=1)
+        rows += reliability(proba.max(axis=1), is_matched(labels, other.predict(new.X)), method)
+        names = names_of(model.labels_, data.y[first], model.n_clusters_)
+        rows += reliability(proba.max(axis=1), names[labels] == new.y, f"{method}, classes")
+    return rows
+
+
+def is_matched(labels: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Whether the cluster of each row is the match of its other one; clusters are matched one to one."""
+    from scipy.optimize import linear_sum_assignment
+
+    table = np.zeros((labels.max() + 1, others.max() + 1), dtype=int)
+    np.add.at(table, (labels, others), 1)
+    match = np.full(table.shape[1], -1)
+    pairs = linear_sum_assignment(-table)
+    match[pairs[1]] = pairs[0]
+    return match[others] == labels
+
+
+def novelties(model: Any, fit: Data, X: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Novelty of new rows, each by itself and pooled, as `tl.map_query` finds it."""
+    from scvcc._model.vcc import expect_shrunk, place
+
+    if fit.shrinkage is not None:
+        expect_shrunk(model, fit.X, fit.shrinkage, seed)
+    return model.novelty(X), place(model, X, np.asarray)[1]
+
+
 def unseen(job: Job, folder: Path) -> Rows:
-    """AUROC of three measures, one row for each measure and type that was left out."""
+    """How well the cells of a type that was left out are told from the others, one row for each measure and type."""
     from sklearn.metrics import roc_auc_score
     from sklearn.neighbors import NearestNeighbors
 
@@ -204,15 +254,46 @@ def unseen(job: Job, folder: Path) -> Rows:
         fit, new = data.rows(fit_rows), data.rows(np.concatenate([known, strange]))
         model = fit_vcc(fit, len(np.unique(fit.y)), job.seed)
         distances, _ = NearestNeighbors(n_neighbors=NEIGHBORS).fit(fit.features).kneighbors(new.features)
+        alone, pooled = novelties(model, fit, new.X, job.seed)
+        is_new = new.y == left_out
+        is_rare = ~is_new & (np.bincount(fit.y, minlength=len(y))[new.y] < FEW_CELLS)
         measures = {
             "confidence": 1 - model.predict_proba(new.X).max(axis=1),
-            "novelty": model.novelty(new.X),
             "distance in PCA space": distances.mean(axis=1),
+            "novelty, single": alone,
+            "novelty, pooled": pooled,
         }
         for method, values in measures.items():
-            auroc = round(float(roc_auc_score(new.y == left_out, values)), 4)
-            rows.append({"method": method, "item": f"type {left_out}", "n": len(strange), "auroc": auroc})
+            row = {"method": method, "item": f"type {left_out}", "n": len(strange)}
+            row["auroc"] = round(float(roc_auc_score(is_new, values)), 4)
+            if method.startswith("novelty"):
+                for name, part in (("unassigned", is_new), ("lost", ~is_new), ("rare", is_rare)):
+                    row[name] = round(float(np.mean(values[part] > LIMIT)), 4) if part.any() else None
+                row["apart"] = round(apart(fit, new.X[is_new]), 2)
+            rows.append(row)
     return rows
+
+
+def apart(fit: Data, X: np.ndarray) -> float:
+    """Distance of the center of some rows to the nearest center of a class, in standard deviations along this line."""
+    classes = [fit.X[fit.y == label] for label in np.unique(fit.y)]
+    lines = [rows.mean(axis=0) - X.mean(axis=0) for rows in classes]
+    nearest = int(np.argmin([np.linalg.norm(line) for line in lines]))
+    line = lines[nearest] / np.linalg.norm(lines[nearest])
+    spread = np.sqrt((np.var(X @ line) + np.var(classes[nearest] @ line)) / 2)
+    return float(np.linalg.norm(lines[nearest]) / spread)
+
+
+def shift(job: Job, folder: Path) -> Rows:
+    """Novelty of a whole query."""
+    fit_rows, new_rows = split_rows(job, folder)
+    data = load(job.set, folder, fit_rows)
+    fit = data.rows(fit_rows)
+    model = fit_vcc(fit, data.n_classes, job.seed)
+    alone, pooled = novelties(model, fit, data.X[new_rows], job.seed)
+    found = {"unassigned": np.mean(pooled > LIMIT), "quartile": np.quantile(alone, 0.25)}
+    values = {name: round(float(value), 4) for name, value in found.items()}
+    return [{"method": "novelty", "item": "new", "n": len(new_rows)} | values]
 
 
 def times(job: Job, folder: Path) -> Rows:
@@ -238,8 +319,10 @@ def times(job: Job, folder: Path) -> Rows:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.newcells", description=__doc__.splitlines()[0])
-    parser.add_argument("experiment", nargs="*", default="all", choices=["all", "transfer", "unseen", "time"])
-    parser.add_argument("--sets", nargs="+", choices=list(SPLITS), help="only these data sets")
+    parser.add_argument(
+        "experiment", nargs="*", default="all", choices=["all", "transfer", "again", "unseen", "shift", "time"]
+    )
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), help="only these data sets")
     parser.add_argument("--seeds", nargs="+", type=int, help="these seeds (default: 1 to 5, by experiment)")
     parser.add_argument("--data", help="folder of the data sets (default: $SCVCC_DATA, then ../shared/data)")
     parser.add_argument("--out", type=Path, default=RESULTS / "newcells.csv", help="CSV file that collects the results")
@@ -253,7 +336,7 @@ def choose(args: argparse.Namespace) -> list[Job]:
     return [
         job
         for job in jobs(args.seeds)
-        if ("all" in args.experiment or job.experiment in args.experiment) and job.set in (args.sets or SPLITS)
+        if ("all" in args.experiment or job.experiment in args.experiment) and job.set in (args.sets or SETS)
     ]
 
 

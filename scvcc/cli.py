@@ -40,7 +40,7 @@ FIT: dict[str, dict[str, Any]] = {
 MAP: dict[str, dict[str, Any]] = {
     "n-clusters": {"type": int, "help": "cut the model's tree into so many clusters; the fitted ones if left out"},
     "min-confidence": {"type": float, "help": "cells below it, from 0 to 1, become 'unassigned'"},
-    "max-novelty": {"type": float, "help": "cells above it, from 0 to 1, become 'unassigned'; 0.95"},
+    "max-novelty": {"type": float, "help": "cells above it, from 0 to 1, become 'unassigned'; 0.99"},
     "key-added": {"help": "name of the result; vcc"},
 }
 EPILOG = """\

@@ -22,7 +22,7 @@ def map_query(
     key_added: str = "vcc",
     n_clusters: int | None = None,
     min_confidence: float | None = None,
-    max_novelty: float | None = 0.95,
+    max_novelty: float | None = 0.99,
     copy: bool = False,
 ) -> AnnData | None:
     """Label new cells and place them on the map of a reference.

@@ -93,7 +93,7 @@ def test_what_is_written(query, file, same, everything):
     assert set(query.obsm) == {"X_vcc"} and set(query.uns) == {"vcc", "vcc_colors"}
     assert query.obs["vcc"].cat.categories.tolist() == ["0", "1", "2", "3", "unassigned"]
     assert query.uns["vcc_colors"].tolist() == ["#ff0000", "#00ff00", "#0000ff", "#ffff00", "#c8c8c8"]
-    assert query.uns["vcc"]["max_novelty"] == 0.95
+    assert query.uns["vcc"]["max_novelty"] == 0.99
     assert query.obsm["X_vcc"].shape == (N, 2) and query.obsm["X_vcc"].dtype == np.float32
     assert query.obs["vcc_confidence"].between(0, 1).all()
     assert same(query.X, before["X"]) and same(query.var, before["var"])

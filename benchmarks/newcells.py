@@ -167,7 +167,7 @@ def measure(task: dict[str, Any]) -> Rows:
 
 
 def transfer(job: Job, folder: Path) -> Rows:
-    """Scores of the fitted rows and of the new ones by each way, and the reliability of the confidence."""
+    """Scores of the fitted rows and of the new ones by each way."""
     fit_rows, new_rows = split_rows(job, folder)
     data = load(job.set, folder, fit_rows)
     fit, new = data.rows(fit_rows), data.rows(new_rows)
@@ -186,11 +186,10 @@ def transfer(job: Job, folder: Path) -> Rows:
         clock = Clock()
         labels = carry()
         rows.append(row(method, new, labels, clock.read()))
-    proba = model.predict_proba(new.X)
-    return rows + reliability(proba.max(axis=1), names[proba.argmax(axis=1)] == new.y)
+    return rows
 
 
-def reliability(confidence: np.ndarray, right: np.ndarray, method: str = "confidence") -> Rows:
+def reliability(confidence: np.ndarray, right: np.ndarray, method: str) -> Rows:
     """Share of rows named right, by confidence in bins of equal width."""
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     rows = []

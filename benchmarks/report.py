@@ -32,7 +32,8 @@ PUBLISHED = pd.read_csv(Path(__file__).parent / "published.csv", dtype=str, na_f
 SIMCLR = {"cifar10": "CIFAR10", "cifar100_20": "CIFAR100-20", "stl10": "STL10"}
 RIVALS = ("leiden", "umap_kmeans", "kmeans")
 CARRIERS = {"predict": "new, `predict`", "neighbors": "new, 15 neighbors", "ingest": "new, `sc.tl.ingest`"}
-RELIABILITY = ("zheng", "kidney", "ifnb")
+AGAIN = {"K": "K given", "K + 5": "K + 5 given", "K unknown": "K unknown"}
+FAR = 3  # standard deviations between a far type and the nearest known one
 TITLES = {name: source.title for name, source in SETS.items()}
 NOTES = {
     "table1": "Means over seeds and the standard deviation of NMI. *Published* rows are quoted from the paper (Ma & Kim "
@@ -58,13 +59,20 @@ NOTES = {
     "from the fitted rows alone.",
     "time": "Processor seconds to label 100,000 new cells (50 components, one thread, medians of three runs), with the "
     "cells of IFN-β PBMC as the reference. What depends on the reference alone was prepared before.",
-    "reliability": "The halves that were not fitted, in ten bins of confidence. The area of a dot grows with the number of "
-    "rows. A row is named right if its class is the most frequent one among the fitted rows of its cluster, so impure "
-    "clusters count as errors of the confidence too.",
+    "again": "Two models are fitted on a third of the rows each, and label the last third. Does the second model put a row "
+    "into the same cluster, clusters being matched one to one? Black: all sets together; grey: each set. The table has the "
+    "expected calibration error in ten bins, means over runs: against the second model, and against the true classes, "
+    "where each cluster is named after the most frequent class of its fitted rows, so that impure clusters count as errors of "
+    "the confidence too.",
     "unseen": "One type at a time is left out of the fitted half. The table shows the AUROC for separating its cells from "
     "new cells of the other types: mean over types, and range; 0.5 is chance. *Distance in PCA space* is the mean distance "
-    "to the 15 nearest of all fitted cells. Types with fewer than 20 cells are not left out. Some types are subtypes of "
-    "others, and no measure can recognize these as unknown.",
+    "to the 15 nearest of all fitted cells. *Pooled* is what `scvcc.tl.map_query` writes. Types with fewer than 20 cells are "
+    "not left out. Some types are subtypes of others, and no measure can recognize these as unknown.",
+    "limit": "Share of cells left unassigned at the default limit: of types that were left out, far (their center is at least "
+    "three standard deviations from that of the nearest fitted type) and near; of all other new cells; and of those whose type "
+    "has fewer than 30 fitted cells. Means over the types left out.",
+    "shift": "Share of new cells left unassigned, and the lower quartile of the novelty of single cells, for queries like the "
+    "reference (0.25 is expected) and for one of another condition.",
     "unknown_k": "VCC with `n_clusters=None`, Leiden at resolution 1, on the same graph. *Off by* is the mean over seeds of "
     "|found − true|.",
 }
@@ -230,12 +238,10 @@ def new_cells_page(path: Path) -> str:
         seconds = timed.groupby("method", sort=False).cpu_seconds.median()
         times = [[name, f"{value:.1f}"] for name, value in seconds.items()]
         parts.append(f"{NOTES['time']}\n\n" + markdown(("100,000 new cells", "seconds"), times))
-    bins = rows[rows.item.str.startswith("bin") & rows.set.isin(RELIABILITY) & (rows.split == "half")]
-    if len(bins):
-        parts.append(reliability_section(bins))
-    unseen = select(rows, experiment="unseen")
-    if len(unseen):
-        parts.append(unseen_section(unseen))
+    for name, section in (("again", again_section), ("unseen", unseen_section), ("shift", shift_section)):
+        found = select(rows, experiment=name)
+        if len(found):
+            parts.append(section(found))
     return "\n".join(parts)
 
 
@@ -255,27 +261,30 @@ def calibration_error(bins: pd.DataFrame) -> float:
     return float(((bins.confidence - bins.named).abs() * bins.n).sum() / bins.n.sum())
 
 
-def reliability_section(bins: pd.DataFrame) -> str:
-    sets = [name for name in RELIABILITY if name in set(bins.set)]
-    figure, panels = plt.subplots(1, len(sets), figsize=(3 * len(sets), 3), layout="constrained", squeeze=False)
-    lines = []
-    for name, panel in zip(sets, panels[0], strict=True):
-        mine = bins[bins.set == name]
-        pooled = mine.assign(right=mine.named * mine.n, sum=mine.confidence * mine.n).groupby("item")[
-            ["right", "sum", "n"]
-        ]
-        pooled = pooled.sum()
+def again_section(rows: pd.DataFrame) -> str:
+    """Curves of all sets by how the number of clusters was chosen, and errors against the second fit and the classes."""
+    methods, sets = list(AGAIN), list(dict.fromkeys(rows.set))
+    figure, panels = plt.subplots(1, len(methods), figsize=(3 * len(methods), 3), layout="constrained", squeeze=False)
+    for method, panel in zip(methods, panels[0], strict=True):
+        mine = select(rows, method=method)
         panel.plot([0, 1], [0, 1], color="0.8", zorder=0)
-        panel.plot(pooled["sum"] / pooled.n, pooled.right / pooled.n, color="black", linewidth=1)
-        panel.scatter(
-            pooled["sum"] / pooled.n, pooled.right / pooled.n, s=150 * (pooled.n / pooled.n.sum()) ** 0.5, color="black"
-        )
-        panel.set(title=TITLES[name], xlabel="confidence", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
-        errors = [calibration_error(group) for _, group in mine.groupby("seed")]
-        lines.append([TITLES[name], str(len(errors)), f"{sum(errors) / len(errors):.3f}"])
-    panels[0][0].set_ylabel("share named right")
-    table = markdown(("set", "splits", "expected calibration error"), lines)
-    return f"### Reliability of the confidence\n\n{NOTES['reliability']}\n\n{save(figure, 'reliability')}\n\n{table}"
+        for part, style in [(select(mine, set=name), "0.75") for name in sets] + [(mine, "black")]:
+            sums = part.assign(right=part.named * part.n, sum=part.confidence * part.n).groupby("item")[
+                ["right", "sum", "n"]
+            ]
+            sums = sums.sum()
+            sums = sums[sums.n >= 20]  # fewer rows say little
+            panel.plot(sums["sum"] / sums.n, sums.right / sums.n, color=style, linewidth=1)
+        panel.set(title=AGAIN[method], xlabel="confidence", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
+    panels[0][0].set_ylabel("same cluster in the second fit")
+    columns = [*methods, *(f"{method}, classes" for method in methods)]
+    errors = {key: calibration_error(group) for key, group in rows.groupby(["set", "method", "seed"], sort=False)}
+    means = pd.Series(errors).groupby(level=[0, 1], sort=False).mean().unstack().reindex(index=sets, columns=columns)
+    counts = rows.groupby("set").seed.nunique()
+    lines = [[TITLES[name], str(counts[name]), *(f"{means.loc[name, c]:.3f}" for c in columns)] for name in sets]
+    lines.append(["*mean of the sets*", "", *(f"{means[c].mean():.3f}" for c in columns)])
+    header = ("set", "runs", *(AGAIN[m] for m in methods), *(f"{AGAIN[m]}, classes" for m in methods))
+    return f"### Reliability of the confidence\n\n{NOTES['again']}\n\n{save(figure, 'reliability')}\n\n{markdown(header, lines)}"
 
 
 def unseen_section(rows: pd.DataFrame) -> str:
@@ -285,16 +294,35 @@ def unseen_section(rows: pd.DataFrame) -> str:
         by_method = [select(group, method=method).auroc for method in methods]
         cells = [f"{auroc.mean():.3f} ({auroc.min():.2f}–{auroc.max():.2f})" for auroc in by_method]
         lines.append([TITLES[name], str(group.item.nunique()), *cells])
-    lines.append(
-        [
-            "*mean of the sets*",
-            "",
-            *(f"{rows[rows.method == m].groupby('set').auroc.mean().mean():.3f}" for m in methods),
-        ]
+    means = [f"{rows[rows.method == m].groupby('set').auroc.mean().mean():.3f}" for m in methods]
+    lines.append(["*mean of the sets*", "", *means])
+    table = markdown(("set", "types", *methods), lines)
+    return f"### Types that the model has not seen\n\n{NOTES['unseen']}\n\n{table}\n{limit_table(rows)}"
+
+
+def limit_table(rows: pd.DataFrame) -> str:
+    """Shares of cells left unassigned by the default limit, for far and near types apart."""
+    lines = []
+    for method in ("novelty, single", "novelty, pooled"):
+        mine = select(rows, method=method)
+        parts = mine[mine.apart >= FAR], mine[mine.apart < FAR]
+        caught = [f"{part.unassigned.mean():.2f} ({len(part)} types)" for part in parts]
+        lines.append([method, *caught, f"{mine.lost.mean():.3f}", f"{mine.rare.mean():.2f}"])
+    header = (
+        "more than 0.99",
+        "cells of far types",
+        "cells of near types",
+        "cells of known types",
+        "of rare known types",
     )
-    return f"### Types that the model has not seen\n\n{NOTES['unseen']}\n\n" + markdown(
-        ("set", "types", *methods), lines
-    )
+    return f"{NOTES['limit']}\n\n" + markdown(header, lines)
+
+
+def shift_section(rows: pd.DataFrame) -> str:
+    means = rows.groupby(["set", "split"], sort=False)[["unassigned", "quartile"]].mean()
+    lines = [[TITLES[name], split, *(f"{value:.2f}" for value in row)] for (name, split), row in means.iterrows()]
+    header = ("set", "fitted rows", "unassigned", "lower quartile of novelty")
+    return f"### Queries as a whole\n\n{NOTES['shift']}\n\n" + markdown(header, lines)
 
 
 def unknown_k_page(runs: pd.DataFrame) -> str:

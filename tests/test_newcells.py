@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from benchmarks import newcells, report
+from benchmarks.data import Data
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_clusters_are_named_by_the_fitted_rows():
 
 def test_reliability_is_counted_in_bins():
     confidence, right = np.array([0.05, 0.92, 0.98, 1.0]), np.array([True, True, False, True])
-    rows = newcells.reliability(confidence, right)
+    rows = newcells.reliability(confidence, right, "K")
     assert [(row["item"], row["n"]) for row in rows] == [("bin 0", 1), ("bin 9", 3)]
     assert rows[1]["confidence"] == pytest.approx(0.9667, abs=1e-4)
     assert rows[1]["named"] == pytest.approx(2 / 3, abs=1e-4)
@@ -63,13 +64,32 @@ def test_measurements_on_cells_that_are_easy(folder):
     scored = rows[rows.item.isin(["fit", "new"])]
     assert scored.method.tolist() == ["predict", "predict", "neighbors", "ingest"]
     assert (scored.named > 0.95).all() and (scored.acc > 0.95).all()
-    assert rows[rows.method == "confidence"].n.sum() == 150
+
+
+@pytest.mark.slow
+def test_confidence_is_compared_with_a_second_fit(folder):
+    rows = pd.DataFrame(newcells.again(newcells.Job("again", "ifnb", "thirds", 0), folder))
+    assert set(rows.method) == {f"{k}{end}" for k in report.AGAIN for end in ("", ", classes")}
+    mine = rows[rows.method == "K"]
+    assert mine.n.sum() == 100 and mine.named.iloc[-1] > 0.9
+
+
+def test_clusters_are_matched_one_to_one():
+    labels, others = np.array([0, 0, 0, 1, 1, 2]), np.array([1, 1, 0, 0, 0, 0])
+    assert newcells.is_matched(labels, others).tolist() == [True, True, False, True, True, False]
+
+
+def test_how_far_a_type_is_apart():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 4)) + np.repeat([0, 50, 5], 1000)[:, None] * np.array([1, 0, 0, 0])
+    fit = Data(X[:2000], np.repeat([0, 1], 1000), "cells")
+    assert newcells.apart(fit, X[2000:]) == pytest.approx(5, rel=0.1)
 
 
 @pytest.mark.slow
 def test_types_that_are_left_out_are_scored(folder):
     rows = pd.DataFrame(newcells.unseen(newcells.Job("unseen", "ifnb", "half", 0), folder))
-    assert rows.groupby("method").size().tolist() == [3, 3, 3]
+    assert rows.groupby("method").size().tolist() == [3, 3, 3, 3]
     assert rows[rows.method == "distance in PCA space"].auroc.min() > 0.95
     assert rows.auroc.between(0, 1).all()
 
@@ -95,13 +115,23 @@ def test_page_of_new_points(tmp_path, monkeypatch):
         for i, method in enumerate(report.CARRIERS):
             scores = {"acc": 0.5 + i / 10 + seed / 100, "nmi": 0.4, "named": 0.3}
             rows.append(common | {"seed": seed, "method": method, "item": "new", "n": 50} | scores)
-        rows.append(
-            common | {"seed": seed, "method": "confidence", "item": "bin 9", "n": 50, "confidence": 0.95, "named": 0.85}
-        )
-    for method, auroc in (("confidence", 0.6), ("novelty", 0.8)):
+        for method in report.AGAIN:
+            for end, named in (("", 0.85), (", classes", 0.75)):
+                bins = {
+                    "experiment": "again",
+                    "method": method + end,
+                    "item": "bin 9",
+                    "confidence": 0.95,
+                    "named": named,
+                }
+                rows.append(common | {"seed": seed, "n": 50} | bins)
+    for method, auroc in (("confidence", 0.6), ("novelty, single", 0.7), ("novelty, pooled", 0.8)):
         for kind in (0, 1):
             found = {"method": method, "item": f"type {kind}", "auroc": auroc + kind / 10}
+            found |= {"apart": 1 + 3 * kind, "unassigned": 0.4 + kind / 2, "lost": 0.02 + kind / 50, "rare": 0.1}
             rows.append(common | {"experiment": "unseen", "seed": 0} | found)
+    shifted = {"experiment": "shift", "set": "ifnb", "split": "stim = CTRL", "unassigned": 0.6, "quartile": 0.8}
+    rows.append(common | shifted | {"seed": 0, "method": "novelty", "item": "new"})
     rows.append(common | {"experiment": "time", "seed": 0, "method": "predict", "item": "new", "cpu_seconds": 4.2})
     pd.DataFrame(rows).to_csv(tmp_path / "newcells.csv", index=False)
     text = report.new_cells_page(tmp_path / "newcells.csv")
@@ -110,8 +140,10 @@ def test_page_of_new_points(tmp_path, monkeypatch):
     )
     assert wanted in text
     assert "| predict | 4.2 |" in text
-    assert "| sorted PBMC | 2 | 0.100 |" in text  # expected calibration error
-    assert "| sorted PBMC | 2 | 0.650 (0.60–0.70) | 0.850 (0.80–0.90) |" in text
+    assert "| sorted PBMC | 2 | 0.100 | 0.100 | 0.100 | 0.200 | 0.200 | 0.200 |" in text  # expected calibration errors
+    assert "| sorted PBMC | 2 | 0.650 (0.60–0.70) | 0.750 (0.70–0.80) | 0.850 (0.80–0.90) |" in text
+    assert "| novelty, pooled | 0.90 (1 types) | 0.40 (1 types) | 0.030 | 0.10 |" in text
+    assert "| IFN-β PBMC | stim = CTRL | 0.60 | 0.80 |" in text
     assert (tmp_path / "reliability.png").exists()
 
 

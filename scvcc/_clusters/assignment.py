@@ -24,15 +24,22 @@ def calibrate_sharpness(
     labels: np.ndarray,
     graph: sp.csr_matrix,
     rng: Generator,
-    n_edges: int = 10_000,
+    n_points: int = 5_000,
 ) -> float:
-    """Power of Q that best predicts the label of a random graph neighbor: one number, found without ground truth.
+    """Power of Q that best predicts what cluster the neighbors of a point vote for: one number, found without ground truth.
 
     Student-t assignments among K centers are far from certain even at a center, since every other center keeps a share.
-    With this power, a probability of .9 means that about nine in ten neighbors of such points carry that label.
+    The votes are drawn anew by a Bayesian bootstrap, as if other points had been neighbors. With this power, a probability
+    of .9 means that about nine in ten such points would get that label again.
     """
-    heads, tails, weights = random_edges(graph, n_edges, rng)
-    return best_power(-np.log1p(cdist(H[heads], centers, "sqeuclidean")), labels[tails], weights)
+    n = graph.shape[0]
+    points = rng.choice(n, min(n, n_points), replace=False)
+    points = points[np.diff(graph.indptr)[points] > 0]
+    votes = sp.csr_matrix(graph[points])
+    votes.data = votes.data * rng.exponential(size=votes.nnz)
+    elected = votes @ sp.csr_matrix((np.ones(n), (np.arange(n), labels)), shape=(n, len(centers)))
+    logits = -np.log1p(cdist(H[points], centers, "sqeuclidean"))
+    return best_power(logits, elected.toarray().argmax(axis=1), np.ones(len(points)))
 
 
 def random_edges(graph: sp.csr_matrix, n_edges: int, rng: Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -40,19 +40,31 @@ def test_assignment_is_student_t_and_agrees_with_the_nearest_center(blobs):
     assert np.isfinite(far).all()
 
 
-def test_sharpness_predicts_the_labels_of_neighbors():
-    # two clusters on a line; the chance that a neighbor has the same label is known for each point
+@pytest.mark.parametrize("n_neighbors", [2, 8])
+def test_sharpness_predicts_the_votes_of_neighbors(n_neighbors):
+    # two clusters on a line; the chance that a neighbor has a label is known for each point
     rng = np.random.default_rng(0)
-    H = rng.uniform(-1, 1, size=(4000, 1))
+    H = np.sort(rng.uniform(-1, 1, size=(4000, 1)), axis=0)
     C = np.array([[-1.0], [1.0]])
     Q = _assignment.probabilities(H, C, 4.0)
     labels = (rng.random(4000) < Q[:, 1]).astype(int)
-    order = np.argsort(H[:, 0])
-    heads = np.concatenate([order[:-1], order[1:]])
-    tails = np.concatenate([order[1:], order[:-1]])
-    graph = sp.csr_matrix((np.ones(len(heads), np.float32), (heads, tails)), shape=(4000, 4000))
+    near = range(-n_neighbors // 2, n_neighbors // 2 + 1)
+    graph = sp.diags_array(
+        [np.ones(4000 - abs(k), np.float32) for k in near if k], offsets=[k for k in near if k]
+    ).tocsr()
     found = _assignment.calibrate_sharpness(H, C, labels, graph, np.random.default_rng(0))
-    assert found == pytest.approx(4.0, rel=0.1)
+    elected = [
+        max(
+            (0, 1),
+            key=lambda k, i=i: sum(rng.exponential() for j in near if j and 0 <= i + j < 4000 and labels[i + j] == k),
+        )
+        for i in range(4000)
+    ]
+    expected = _assignment.best_power(np.log(_assignment.probabilities(H, C)), np.array(elected), np.ones(4000))
+    assert found == pytest.approx(expected, rel=0.12)
+    assert (
+        found == pytest.approx(4.0, rel=0.12) if n_neighbors == 2 else found > 6
+    )  # one draw of two is a neighbor's label
 
 
 def test_empty_cluster_goes_back_to_its_points_or_is_dropped(blobs):

@@ -263,20 +263,19 @@ def _pca(adata: AnnData, source: Source, seed: int) -> Representation:
             f"n_pcs={source.n_pcs}, but the data allow {max(limit, 0)} components: set n_pcs or use_rep='X'."
         )
     light = AnnData(X=X, obs=pd.DataFrame(index=adata.obs_names), var=var)
-    key_added = None if source.name == "X_pca" else source.name
     try:
-        sc.pp.pca(light, n_comps=source.n_pcs, random_state=seed, key_added=key_added)
+        sc.pp.pca(light, n_comps=source.n_pcs, random_state=seed)  # scanpy 1.10 has no `key_added`
     except ArpackError as error:
         raise ValueError(
             f"PCA of {where} failed: most likely all cells have the same values there, and there is nothing to cluster."
         ) from error
     loadings, entry, _ = keys_beside(source.name)
-    record = dict(light.uns[entry])
+    record = dict(light.uns["pca"])
     if source.layer is not None:
         record["params"] = {**record["params"], "layer": source.layer}
     info(f"representation computed: PCA of {where}, kept in adata.obsm[{source.name!r}]")
-    Z = computed(light.obsm[source.name])
-    additions = {"obsm": {source.name: Z}, "varm": {loadings: light.varm[loadings]}, "uns": {entry: record}}
+    Z = computed(light.obsm["X_pca"])
+    additions = {"obsm": {source.name: Z}, "varm": {loadings: light.varm["PCs"]}, "uns": {entry: record}}
     return Representation(Z, Source(source.name), additions)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._training import forks as _forks  # noqa: F401  watches for forks from now on
+
 if TYPE_CHECKING:
     from . import metrics, pl, pp, tl
     from ._model.vcc import VCC

@@ -17,6 +17,7 @@ from scvcc._anndata.representation import Additions, Representation, Request, So
 from scvcc._model.checks import warn
 from scvcc._model.lazy import computed
 from scvcc._model.rows import on_host
+from scvcc._training.forks import check_kernels
 from scvcc._training.graph import GraphMode, check_graph, entry_rows
 
 
@@ -138,6 +139,7 @@ def _read(adata: AnnData, matrix: Any, mode: GraphMode, name: str, params: Mappi
 
 def built_graph(adata: AnnData, representation: Representation, request: Request, key: str | None = None) -> Graph:
     """Build the graph with scanpy on an AnnData that holds nothing but the representation."""
+    check_kernels()
     if key is None:
         own = request.batch_key is not None or _is_stored(adata, "neighbors")
         key = f"{request.key}_neighbors" if own else "neighbors"

@@ -15,6 +15,7 @@ from scvcc._model.checks import warn
 from scvcc._model.rows import values
 from scvcc._model.sketch import sketch
 from scvcc._training.batches import Correction, correct_batches
+from scvcc._training.forks import check_kernels
 from scvcc._training.graph import Matrix, components, neighbor_distances, search_space
 from scvcc._training.threads import threads
 
@@ -70,6 +71,7 @@ def search(
 
     `n_neighbors` counts the row itself, as in scanpy.
     """
+    check_kernels()
     rows, most, size = None, model.max_train_cells, model.n_neighbors
     with threads(model.n_jobs, X.shape[0]):
         if most is not None and X.shape[0] > most:

@@ -36,6 +36,7 @@ from scvcc._model.neighbors import Batches, search
 from scvcc._model.parameters import checked_settings, resolve_device
 from scvcc._model.rows import checked, lazily, on_host, over_blocks, readable, take_rows, values
 from scvcc._training.encoder import Encoder, Rows, early_width, encode, encode_first_layer, encode_with_features
+from scvcc._training.forks import check_kernels
 from scvcc._training.graph import GraphMode, Matrix, components, given_graph
 from scvcc._training.ranks import check_same, from_first, join, rank
 from scvcc._training.recipe import Trained, train
@@ -225,6 +226,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> scvcc.VCC(n_clusters=3, hidden=(16,)).fit(X, graph=graph).graph_.shape
         (150, 150)
         """
+        check_kernels()
         X = readable(self, X, reset=True)
         n = X.shape[0]
         settings, device = checked_settings(self, n), join(resolve_device(self.device))

@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from scvcc._clusters.counts import Count, best_count, score_counts
 from scvcc._clusters.evidence import Points
+from scvcc._training.forks import check_kernels
 from scvcc._training.layout import STRUCTURE_STEPS, optimize_structure
 from scvcc._training.monitor import Monitor
 from scvcc._training.recipe import find_clusters, keep_supported
@@ -27,6 +28,7 @@ def suggest_counts(
 
     Without any, training would choose a single cluster.
     """
+    check_kernels()
     graph = points.graph
     on_parts = replace(settings, min_cluster_size=max(round(share * settings.min_cluster_size), 1))
     with threads(None, graph.shape[0]), Monitor((1 + n_runs) * STRUCTURE_STEPS, show=progress) as monitor:
@@ -72,6 +74,7 @@ def recurrence(
     Returns the Jaccard index of each cluster with the best match of each run, (n_runs, K), and for each point the mean
     index of its cluster with the one it falls into, (n,). NaN where a run holds nothing of a cluster, or no run a point.
     """
+    check_kernels()
     K, n = int(labels.max()) + 1, len(labels)
     settings = replace(settings, n_clusters=K)
     best, total, draws = np.full((n_runs, K), np.nan), np.zeros(n), np.zeros(n)

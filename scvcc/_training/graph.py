@@ -8,6 +8,8 @@ from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
+from scvcc._training.forks import check_kernels
+
 Matrix: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray
 GraphMode: TypeAlias = Literal["distance", "connectivity"]
 
@@ -41,6 +43,7 @@ def neighbor_distances(
     if Z.shape[0] <= EXACT_SEARCH_LIMIT:
         search = NearestNeighbors(n_neighbors=n_neighbors, metric=metric, n_jobs=n_jobs).fit(Z)
         return search.kneighbors_graph(mode="distance")  # without rows to look up, a row is not its own neighbor
+    check_kernels()
     from pynndescent import NNDescent  # compiles on import, so only where it is needed
 
     index = NNDescent(Z, metric=metric, n_neighbors=n_neighbors + 1, random_state=seed, n_jobs=n_jobs)

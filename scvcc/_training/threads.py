@@ -8,6 +8,8 @@ import torch
 from joblib import cpu_count
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from scvcc._training.forks import is_forked
+
 
 @contextmanager
 def restored_threads() -> Iterator[None]:
@@ -29,8 +31,9 @@ def threads(n_jobs: int | None, n_rows: int, *, small: int = 5_000) -> Iterator[
 
     Processors count where this process may use them, by its affinity and by the quota of its container. None uses as many
     threads at most, and one for small matrices: on a busy machine threads of little work wait for each other, and 700 rows
-    took three times the processor time of one thread.
+    took three times the processor time of one thread. A process made by fork always uses one.
     """
+    n_jobs = 1 if is_forked() else n_jobs
     if n_jobs is None:
         most = 1 if n_rows < small else cpu_count()
         counts = {library: min(count, most) for library, count in _threads_now().items()}

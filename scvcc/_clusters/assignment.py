@@ -39,7 +39,7 @@ def calibrate_sharpness(
     votes.data = votes.data * rng.exponential(size=votes.nnz)
     elected = votes @ sp.csr_matrix((np.ones(n), (np.arange(n), labels)), shape=(n, len(centers)))
     logits = -np.log1p(cdist(H[points], centers, "sqeuclidean"))
-    return best_power(logits, elected.toarray().argmax(axis=1), np.ones(len(points)))
+    return best_power(logits, np.asarray(elected.argmax(axis=1)).ravel(), np.ones(len(points)))
 
 
 def random_edges(graph: sp.csr_matrix, n_edges: int, rng: Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -80,7 +80,8 @@ def _offsets(points: np.ndarray, half: np.ndarray, *, beside: bool) -> np.ndarra
 
 def _free(tries: np.ndarray, half: np.ndarray, frame: np.ndarray, boxes: list) -> np.ndarray:
     """Tell at which places a name stays in the frame and off the other names."""
-    free = (tries - half > frame[0]).all(axis=1) & (tries + half < frame[1]).all(axis=1)
+    edge = half + 4  # a legend that is added later may move the frame a little
+    free = (tries - edge > frame[0]).all(axis=1) & (tries + edge < frame[1]).all(axis=1)
     for place, size in boxes:
         free &= (np.abs(tries - place) >= half + size).any(axis=1)
     return free

@@ -28,7 +28,7 @@ BATCH_SAMPLE = 1500  # cells of one batch, or of those it is compared with: thei
 LEAST_CELLS = 10  # of a batch that says anything: fewer have no groups
 NEIGHBORS = 15  # as in the graph that is built in the end
 GROUPS = 10  # of cells of a batch, at most: about as many as a sample has large types
-APART = 0.1  # from here on batches are not mixed; random batches stay below .06
+APART = 0.2  # from here on batches are corrected: random ones stay below .06, donors of one run below .16, others are .47 or more
 
 SHIFT_MUTUAL, SHIFT_GROUP, SHIFT_ROUNDS = 20, 5, 6  # mutual neighbors, cells for each group, rounds
 CLOSE = 0.5  # groups at a distance of one shift are correlated by exp(-CLOSE)

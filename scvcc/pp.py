@@ -14,7 +14,15 @@ from sklearn.utils.extmath import randomized_svd
 from scvcc._anndata.matrices import check_adata, finite, has_negative, name_of, stored_values, variables
 from scvcc._anndata.messages import info
 from scvcc._anndata.projection import project_documents, weighted_terms
-from scvcc._anndata.representation import Request, keys_beside, params_of, read_representation, write_additions
+from scvcc._anndata.representation import (
+    Request,
+    keys_beside,
+    params_of,
+    read_representation,
+    set_fields,
+    uninterrupted,
+    write_additions,
+)
 from scvcc._anndata.results import check_name, storable
 from scvcc._model.checks import as_seed, check_integer, validated, warn
 from scvcc._training.graph import Matrix
@@ -121,13 +129,11 @@ def lsa(
     params = {"tfidf": tfidf, "normalize": normalize, "n_comps": n_comps, "layer": layer, "random_state": seed}
     record = {"params": params, "singular_values": singular, "share": singular**2 / total, "n_documents": adata.n_obs}
     target = adata.copy() if copy else adata
-    target.obsm[key_added] = Z
-    target.varm[varm_key] = components
-    if idf is not None:
-        target.var[idf_key] = idf
-    elif stale:
-        del target.var[idf_key]
-    target.uns[uns_key] = storable(record)
+    fields = {"obsm": {key_added: Z}, "varm": {varm_key: components}, "uns": {uns_key: storable(record)}}
+    with uninterrupted():
+        set_fields(target, {**fields, "var": {} if idf is None else {idf_key: idf}})
+        if stale and idf is None:
+            del target.var[idf_key]
     info(f"representation computed: {n_comps} LSA components{' of TF-IDF' if tfidf else ''}")
     return target if copy else None
 

@@ -122,10 +122,10 @@ def uninterrupted() -> Iterator[None]:
 
 
 @uninterrupted()
-def write_additions(adata: AnnData, *parts: Any) -> None:
-    """Write the representation and the graph where they had to be computed."""
-    for part in parts:
-        set_fields(adata, part.additions)
+def write_additions(adata: AnnData, *parts: Any, fields: Additions | None = None) -> None:
+    """Write the representation and the graph where they had to be computed, and then the fields of a result."""
+    for additions in (*(part.additions for part in parts), fields or {}):
+        set_fields(adata, additions)
 
 
 @uninterrupted()

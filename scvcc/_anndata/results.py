@@ -166,11 +166,12 @@ def write_fields(
 
 
 @uninterrupted()
-def add_fields(adata: AnnData, key: str, fields: Additions) -> None:
-    """Write more fields of the result under `key`, to be replaced or removed with it."""
+def add_fields(adata: AnnData, key: str, fields: Additions, **changes: Any) -> None:
+    """Write more fields of the result under `key`, to be replaced or removed with it, and entries of its record."""
     record = dict(own_record(adata, key))
     set_fields(adata, fields)
-    adata.uns[key] = {**record, "fields": np.array(sorted({*map(str, record["fields"]), *_names(fields)}))}
+    names = sorted({*map(str, record["fields"]), *_names(fields)})
+    adata.uns[key] = {**record, **changes, "fields": np.array(names)}
 
 
 def _names(fields: Additions) -> list[str]:

@@ -93,8 +93,7 @@ def cut(
         n_supported = int((tree["p"] < LEVEL).sum())
         info(f"    {n_supported} of {n_clusters - 1} splits are supported")
     target = adata.copy() if copy else adata
-    results.add_fields(target, key, {"obs": {name: labels}})
-    target.uns[key] = {**target.uns[key], "tree": tree}
+    results.add_fields(target, key, {"obs": {name: labels}}, tree=tree)
     info(f"    finished: {n_clusters} clusters in adata.obs[{name!r}] ({{time_passed}})", time=start)
     return target if copy else None
 

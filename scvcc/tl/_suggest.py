@@ -144,8 +144,8 @@ def suggest_n_clusters(
     params = {"k_range": limits, "min_cluster_size": min_cluster_size, "n_runs": n_runs, "random_state": request.seed}
     record = {"suggested": suggested, "params": {**request.params, **params, "key_added": key_added}}
 
-    write_additions(adata, representation, graph)
-    adata.uns[name] = {**results.storable(record), "table": table.copy()}
+    record = {**results.storable(record), "table": table.copy()}
+    write_additions(adata, representation, graph, fields={"uns": {name: record}})
     return table
 
 

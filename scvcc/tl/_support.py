@@ -15,7 +15,7 @@ from scvcc._anndata.evidence import merged_names, support_tables
 from scvcc._anndata.inputs import Part, estimator, find_inputs
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.messages import info, listed
-from scvcc._anndata.representation import Request, set_fields, write_additions
+from scvcc._anndata.representation import Request, write_additions
 from scvcc._clusters.evidence import Points, merge_unsupported, support_between
 from scvcc._model.checks import as_seed, validated
 from scvcc._training.graph import components, given_graph
@@ -120,8 +120,7 @@ def test_clusters(
         obs[key_added] = pd.Categorical(column, categories=list(dict.fromkeys(merged)))
     record = results.storable({**tables, "params": params, "fields": [f"uns/{name}", *(f"obs/{k}" for k in obs)]})
     target = adata.copy() if copy else adata
-    write_additions(target, representation, graph)
-    set_fields(target, {"obs": obs, "uns": {name: record}})
+    write_additions(target, representation, graph, fields={"obs": obs, "uns": {name: record}})
     done = (
         f"{len(support.weak)} of {len(names)} clusters lack support against a neighbor, {parent.max() + 1} once merged"
     )

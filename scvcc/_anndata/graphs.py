@@ -18,7 +18,7 @@ from scvcc._model.checks import warn
 from scvcc._model.lazy import computed
 from scvcc._model.rows import on_host
 from scvcc._training.forks import check_kernels
-from scvcc._training.graph import GraphMode, check_graph, entry_rows
+from scvcc._training.graph import GraphMode, check_distances, check_graph, entry_rows
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,7 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
         asked = ", ".join(f"{name}={value!r}" for name, value in search.items())
         raise ValueError(f"No graph can be built with {asked}: {error}") from error
     entry = dict(light.uns[key])
+    check_distances(light.obsp[entry["distances_key"]], search["metric"])
     made_on = {name: value for name, value in source.params.items() if value is not None}
     if request.batch_key is not None:
         made_on |= {"batch_key": np.array(request.batch_key), "batch_strength": request.batch_strength}

@@ -226,12 +226,16 @@ def stored_run(adata: AnnData, key: str) -> Run:
     record = adata.uns.get(key)
     if key not in adata.obs or not isinstance(record, Mapping) or "history" not in record:
         raise ValueError(f"adata holds no run named {key!r}: run scvcc.tl.vcc(adata, key_added={key!r}) first.")
-    params = record["params"]
+    params = record.get("params")
+    if not isinstance(params, Mapping) or "random_state" not in params or "fields" not in record:
+        raise ValueError(f"adata.uns[{key!r}] is not complete any more: run scvcc.tl.vcc again.")
     column = adata.obs[key].astype("category")
     cells = column.notna().to_numpy(copy=True)
     if "restrict_to" in params:  # the others carry the labels of another run
         cells &= np.isfinite(np.asarray(adata.obsm[f"X_{key}"])).all(axis=1)
-    chosen = {name: params.get(name) for name in Request(key, 0).params}
+    if not cells.any():
+        raise ValueError(f"adata.obs[{key!r}] has no label left: run scvcc.tl.vcc(adata, key_added={key!r}) again.")
+    chosen: dict[str, Any] = {name: params.get(name) for name in Request(key, 0).params}
     own = f"{key}_neighbors"
     if chosen["batch_key"] is not None and own in adata.uns:  # the graph of the run itself
         chosen |= {"batch_key": None, "neighbors_key": own}

@@ -249,6 +249,10 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
                 leaves = over_blocks(lambda block: _leaf(trained.encoder, centers, tree, rule, block), X)
                 tree = replace(tree, size=np.bincount(leaves, minlength=len(tree.size)))
         _warn_if_fewer(len(centers), settings)
+        if 2 * settings.min_cluster_size > n:
+            warn(
+                f"min_cluster_size={settings.min_cluster_size} is more than half of the {n} rows: no two clusters have it."
+            )
 
         self.encoder_, self.device_ = trained.encoder, str(device)
         self.graph_, self.history_, self.trained_rows_ = latent, trained.history, np.arange(n) if rows is None else rows

@@ -42,12 +42,23 @@ def neighbor_distances(
         Z, metric = normalize(Z), "euclidean"
     if Z.shape[0] <= EXACT_SEARCH_LIMIT:
         search = NearestNeighbors(n_neighbors=n_neighbors, metric=metric, n_jobs=n_jobs).fit(Z)
-        return search.kneighbors_graph(mode="distance")  # without rows to look up, a row is not its own neighbor
+        graph = search.kneighbors_graph(mode="distance")  # without rows to look up, a row is not its own neighbor
+        check_distances(graph, metric)
+        return graph
     check_kernels()
     from pynndescent import NNDescent  # compiles on import, so only where it is needed
 
     index = NNDescent(Z, metric=metric, n_neighbors=n_neighbors + 1, random_state=seed, n_jobs=n_jobs)
     return _without_self(*index.neighbor_graph)
+
+
+def check_distances(graph: Matrix, metric: str) -> None:
+    """Refuse a metric that does not know how far apart some rows are."""
+    if not np.isfinite(graph.data).all():
+        raise ValueError(
+            f"metric={metric!r} gives no distance for some rows, most likely since all values of such a row are the same: "
+            "leave these rows out, or choose another metric."
+        )
 
 
 def _without_self(indices: np.ndarray, distances: np.ndarray) -> sp.csr_matrix:

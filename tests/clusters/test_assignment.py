@@ -77,3 +77,11 @@ def test_empty_cluster_goes_back_to_its_points_or_is_dropped(blobs):
     np.testing.assert_array_equal(mended[:2], C[:2])
     fewer = _assignment.fill_empty_clusters(np.zeros((5, 2)), np.array([[0.0, 0], [9, 9]]), np.zeros(5, int))
     assert len(fewer) == 1
+
+
+def test_a_weight_counts_like_so_many_points():
+    rng = np.random.default_rng(0)
+    logits, targets, weights = rng.normal(size=(60, 4)), rng.integers(4, size=60), rng.integers(1, 9, size=60)
+    targets[:30] = logits[:30].argmax(axis=1)
+    expected = _assignment.best_power(logits.repeat(weights, axis=0), targets.repeat(weights), np.ones(weights.sum()))
+    assert _assignment.best_power(logits, targets, weights) == pytest.approx(expected)

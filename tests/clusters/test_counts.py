@@ -81,3 +81,19 @@ def test_more_than_forty_clusters_are_found():
     graph = _graph.latent_graph(_graph.neighbor_distances(H, 15))
     found = _counts.estimate_n_clusters(H, graph, rng, 10)
     assert 55 <= found <= 62
+
+
+def test_of_all_merges_the_eligible_one_with_the_highest_score_is_kept(counts, monkeypatch):
+    rng, tried = np.random.default_rng(0), {}
+
+    def drawn(fine, parent, min_size):
+        count = _counts.Count(parent, rng.random(), 0.0, 1, 0.0, bool(rng.random() < 0.3))
+        tried.setdefault(int(parent.max()) + 1, []).append(count)
+        return count
+
+    monkeypatch.setattr(_counts.Count, "of", drawn)
+    _, best = _counts.score_counts(*counts, np.random.default_rng(0), limits=(2, 20))
+    assert len(best) == 19 and all(len(tried[k]) > 1 for k in best)
+    for k, count in best.items():
+        eligible = [other for other in tried[k] if other.eligible] or tried[k]
+        assert count is max(eligible, key=lambda other: other.score)

@@ -122,3 +122,12 @@ def test_new_rows_come_nearer_to_the_mean_as_expected():
     actual = scores.std(axis=0) / np.sqrt(variance)
     assert actual[-1] < 0.6 and actual[0] > 0.9  # noise, and a strong component
     np.testing.assert_allclose(found, actual, atol=0.12)
+
+
+def test_a_cluster_of_equal_distances_keeps_a_spread():
+    angle = np.linspace(0, 2 * np.pi, 1000, endpoint=False)
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1) + 50
+    rows = np.concatenate([np.random.default_rng(0).normal(size=(1000, 2)), circle]).astype(np.float32)
+    labels = np.repeat([0, 1], 1000)
+    spread = take_sample(rows, labels, rows, labels, np.eye(2, dtype=np.float32), 2).spread
+    assert spread[1] >= 0.1 * spread[0]

@@ -54,6 +54,16 @@ def test_compactness_rises_as_clusters_shrink_and_weighs_by_size():
     assert values[-1] == 1
 
 
+def test_compactness_weighs_gaps_by_the_size_of_clusters():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [30, 5, 10])
+    H = rng.normal(size=(45, 2)) + np.array([[0, 0], [4, 0], [30, 9]])[labels]
+    centers = [H[labels == k].mean(axis=0) for k in range(3)]
+    spread = np.mean([np.linalg.norm(h - centers[k]) for h, k in zip(H, labels, strict=True)])
+    gap = np.mean([min(np.linalg.norm(centers[k] - centers[other]) for other in {0, 1, 2} - {k}) for k in labels])
+    assert metrics.compactness(H, labels) == pytest.approx(gap / (gap + spread))
+
+
 def test_compactness_of_one_place_is_zero():
     assert metrics.compactness(np.zeros((4, 2)), [0, 0, 1, 1]) == 0
 
@@ -90,7 +100,7 @@ def test_bad_embeddings_are_named(embedding, labels, message):
 
 
 def test_batch_mixing_is_the_share_of_foreign_neighbors_over_chance():
-    graph = sp.csr_matrix(np.array([[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 5, 1], [0, 0, 0, 0]], float))
+    graph = sp.csr_matrix(np.array([[5, 1, 1, 0], [1, 0, 0, 0], [0, 0, 5, 1], [0, 0, 0, 0]], float))
     found = metrics.batch_mixing(graph, ["a", "a", "b", "b"])
     np.testing.assert_allclose(found, [0.5 / (2 / 3), 0, 0, np.nan])  # a cell's own entry does not count
     with pytest.raises(ValueError, match=r"graph has shape \(4, 4\), but batch has 3 entries"):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import anndata as ad
 import numpy as np
 import pandas as pd
@@ -5,6 +7,7 @@ import pytest
 from sklearn.datasets import make_blobs
 
 import scvcc
+from scvcc._anndata.tree import stored_tree
 from scvcc._clusters.evidence import LEVEL
 
 X, KIND = make_blobs(360, n_features=8, centers=6, cluster_std=0.7, random_state=1)
@@ -97,3 +100,12 @@ def test_new_cells_at_every_level(adata, tmp_path):
     assert query.obs["doubted"].cat.categories[-1] == "unassigned"
     with pytest.raises(ValueError, match="n_clusters must be from 1"):
         scvcc.tl.map_query(query, tmp_path / "m", n_clusters=0)
+
+
+def test_cells_left_out_may_have_the_name_of_a_cluster(clustered):
+    stored = stored_tree(clustered, "vcc")
+    left_out = np.arange(240) < 10
+    stored = replace(stored, leaf=np.where(left_out, -1, stored.leaf))
+    others = clustered.obs["vcc"].astype(str).where(~left_out, "0")
+    found = stored.labels(4, others)
+    assert (found[left_out] == "0").all() and found.categories.tolist() == ["0", "1", "2", "3"]

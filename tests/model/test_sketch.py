@@ -81,3 +81,15 @@ def test_every_row_is_checked(X, monkeypatch):
     monkeypatch.setattr(_sketch, "checked", lambda rows: seen.append(len(rows)) or rows)
     sketch(X, 300, seed=0)
     assert seen == [2000, 512, 512, 512, 464]  # the sample, then all
+
+
+def test_groups_are_drawn_by_the_root_of_their_size():
+    X = np.repeat(np.array([[0.0, 0.0], [5.0, 5.0]], dtype=np.float32), [9000, 1000], axis=0)
+    few = np.mean([(sketch(X, 200, seed=seed) >= 9000).mean() for seed in range(10)])
+    assert few == pytest.approx(0.25, abs=0.04)  # 30 to 10
+
+
+def test_a_small_batch_is_in_the_sketch():
+    X = np.random.default_rng(0).normal(size=(5000, 4)).astype(np.float32)
+    batch = (np.arange(5000) < 60).astype(int)
+    assert (sketch(X, 400, seed=0, batch=batch) < 60).sum() == 60

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from scvcc import pl
+from scvcc.pl import _names
 
 
 def names(ax):
@@ -85,3 +86,8 @@ def test_a_name_that_would_hide_its_cluster_stands_next_to_it(clustered):
     place = ax.transData.transform(clustered.obsm["X_vcc"][small][0])
     box = next(t for t in ax.texts if t.get_text() == "3").get_window_extent()
     assert not box.contains(*place)
+
+
+def test_a_category_in_two_places_is_named_where_most_of_it_is():
+    points = np.concatenate([np.random.default_rng(0).uniform(1, 4, (30, 2)), np.full((20, 2), 100.0)])
+    assert (_names._densest(points, 5.0) == points[:30]).all()

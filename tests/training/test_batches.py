@@ -131,3 +131,10 @@ def test_a_batch_of_a_few_cells_says_nothing(cells):
     done = correct_batches(moved, batch)
     assert done.outcome[2] == "left as it is"
     np.testing.assert_allclose(done.Z[7] - done.Z.mean(axis=0), moved[7] - done.Z.mean(axis=0), atol=1e-4)
+
+
+def test_a_batch_that_its_shift_has_mixed_is_left_there(cells, monkeypatch):
+    X, _, batch = cells
+    monkeypatch.setattr(batches, "counterparts", lambda moved, batch, rng: np.ones(2))
+    found = correct_batches(X + 3.0 * (batch == 1)[:, None].astype(np.float32), batch)
+    assert set(found.outcome) == {"shifted"}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -85,3 +87,10 @@ def test_the_bank_holds_the_last_embeddings(stage):
     np.testing.assert_allclose(stage.bank[:100], expected[:100], atol=2e-2)  # bfloat16, where it is fast
     assert not stage.bank[100:].any()
     assert expected[:100].abs().max() > 0.05
+
+
+def test_the_last_epoch_is_as_long_as_there_are_steps_left(stage):
+    stage.run = replace(stage.run, settings=replace(stage.run.settings, batch_size=100))
+    stage.total_steps = 3
+    stage.run_epoch()
+    assert stage.step == 3

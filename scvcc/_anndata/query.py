@@ -168,7 +168,7 @@ def summarize(placed: Placed, labeled: Labeled, names: Sequence[str]) -> dict[st
     is_off = bool(low > OFF and len(placed.alone) >= FEWEST)
     info(
         f"    {counts[-1] / counts.sum():.1%} of the cells are unassigned; median novelty of a cell by itself {middle:.2f}, "
-        f"where 0.50 is that of the reference's kinds; clusters without cells: {listed(empty)}"
+        f"where 0.50 is that of the reference's kinds; clusters without cells: {listed(empty) if empty else 'none'}"
     )
     if is_off:
         warn(

@@ -20,9 +20,7 @@ from scvcc._clusters.merging import ClusterGraph, Linkage, compact
 from scvcc._clusters.partition import kmeans_labels
 
 Edges: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]  # both ends and the weights of edges
-LINKAGE = Linkage(
-    resolution=1.0
-)  # NMI against direct fits: the best of five on seven sets, above the partition and below it
+LINKAGE = Linkage(resolution=1.0)  # nearest to direct fits of five linkages, above the partition and below it
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Processes made by fork: they have a copy of the parent's libraries, but not the threads that these wait for."""
 
+import inspect
 import os
 import sys
 
@@ -8,6 +9,9 @@ _seen = {"forked": False, "compiled": False}
 
 def _note() -> None:
     """Remember, in a child, that it is one, and whether the parent had started numba's threads with OpenMP."""
+    caller = getattr(inspect.currentframe(), "f_back", None)
+    if caller is not None and caller.f_globals.get("__name__") == "multiprocessing.forkserver":
+        return  # the server has imported modules, and computed nothing
     _seen["forked"] = True
     if "numba" in sys.modules:
         try:

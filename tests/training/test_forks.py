@@ -55,3 +55,26 @@ def test_a_child_works_or_says_what_to_do():
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+SERVED = """
+import multiprocessing
+from scvcc._training.forks import is_forked
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["scvcc"])
+    with context.Pool(1) as pool:
+        assert not pool.apply_async(is_forked).get(60)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(is_forked).get(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_children_of_a_server_that_only_imported_keep_their_threads(tmp_path):
+    (tmp_path / "served.py").write_text(SERVED)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, str(tmp_path / "served.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

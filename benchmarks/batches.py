@@ -59,7 +59,7 @@ LEFT_OUT = {"ifnb by donor": 8, "covid by sample": 3}  # numbers of batches
 NEIGHBORS = 15
 
 NOTES = {
-    "real": "K is given; means over seeds (scVI: one seed, trained for fewer steps than its default, as in the other tables). "
+    "real": "K is given; means over seeds (Harmony and bbknn: one; scVI: one seed, trained for fewer steps than its default, as in the other tables). "
     "Leiden's resolution is the one that gives K clusters, on 15 neighbors in the space that Harmony or scVI correct, or on "
     "bbknn's own graph.",
     "mixing": "How well batches are mixed, in the space in which neighbors are searched (bbknn has none): graph iLISI over all "

@@ -91,7 +91,8 @@ def landmark_spectral(data: Data, k: int, seed: int) -> np.ndarray:
     rows = np.repeat(np.arange(n), LANDMARK_NEIGHBORS)
     W = sp.csr_matrix((weights.ravel(), (rows, indices.ravel())), shape=(n, count))
     W = W @ sp.diags_array(1 / np.sqrt(np.maximum(np.asarray(W.sum(axis=0)).ravel(), 1e-12)))
-    vectors = svds(W, k=k, rng=np.random.default_rng(seed))[0]
+    start = np.random.default_rng(seed).normal(size=min(W.shape))
+    vectors = svds(W, k=k, v0=start)[0]
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return KMeans(k, n_init=10, random_state=seed).fit_predict(vectors)
 

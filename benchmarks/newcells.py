@@ -233,7 +233,8 @@ def is_matched(labels: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def novelties(model: Any, fit: Data, X: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Novelty of new rows, each by itself and pooled, as `tl.map_query` finds it."""
-    from scvcc._model.vcc import expect_shrunk, place
+    from scvcc._model.derived import expect_shrunk
+    from scvcc._model.placing import place
 
     if fit.shrinkage is not None:
         expect_shrunk(model, fit.X, fit.shrinkage, seed)

@@ -44,7 +44,10 @@ STAGES = {
     "_training.recipe.fit_encoder": "encoder",
     "_training.recipe.train_jointly": "joint",
     "_training.recipe.encode": "output",
-    "_model.vcc.calibrate_sharpness": "output",
+    "_model.vcc.calibrate_sharpness": "confidence",
+    "_model.vcc.support_of": "support",
+    "_model.vcc.sample_of_all": "novelty",
+    "_model.vcc.grown": "tree",
 }
 NETWORK = ("encoder", "joint")
 

@@ -9,7 +9,7 @@ import pytest
 import scanpy as sc
 
 import scvcc
-from scvcc._model import vcc as _vcc
+from scvcc._model import derived as _derived
 from scvcc.tl import test_clusters as assess  # under its own name, pytest would take it for a test
 
 
@@ -160,7 +160,7 @@ def test_subclusters_are_named_in_the_record(clustered, quick):
 
 
 def test_many_clusters_are_not_tested_unless_asked_for(clustered, quick, monkeypatch):
-    monkeypatch.setattr(_vcc, "MOST_TESTED", 3)
+    monkeypatch.setattr(_derived, "MOST_TESTED", 3)
     scvcc.tl.vcc(clustered, 4, **quick)
     assert "support" not in clustered.uns["vcc"]
     with pytest.raises(ValueError, match="has no 'support'"):

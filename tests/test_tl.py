@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+from inspect import unwrap
 
 import anndata as ad
 import h5py
@@ -531,7 +532,7 @@ def test_a_sketched_run_is_written_read_and_repeated(_sketched, tmp_path, everyt
 
 
 def test_a_stored_graph_is_used_with_all_its_cells(neighbors, clustered, quick, monkeypatch, caplog):
-    monkeypatch.setitem(VCC.__init__.__kwdefaults__, "max_train_cells", 100)
+    monkeypatch.setitem(unwrap(VCC.__init__).__kwdefaults__, "max_train_cells", 100)
     with caplog.at_level(logging.INFO, "scvcc"):
         scvcc.tl.vcc(neighbors, 4, **quick)
     assert "set max_train_cells to use fewer" in caplog.text
@@ -613,7 +614,7 @@ def test_kinds_of_x(neighbors, clustered, convert, quick):
         ({"key_added": "a/b"}, ValueError, "key_added must be a name without '/'"),
         ({"key_added": ""}, ValueError, "key_added must be"),
         ({"device": "toaster"}, ValueError, "device='toaster'"),
-        ({"n_epoch": 3}, TypeError, "does not know n_epoch: did you mean epochs"),
+        ({"n_epoch": 3}, TypeError, "n_epoch is no setting of VCC: did you mean epochs"),
         ({"use_rep": "none"}, ValueError, "use_rep='none'"),
         ({"neighbors_key": "none"}, ValueError, "neighbors_key='none'"),
         ({"random_state": 1.5}, TypeError, "random_state"),

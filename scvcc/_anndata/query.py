@@ -18,7 +18,8 @@ from scvcc._anndata.results import write_fields
 from scvcc._clusters.assignment import nearest_center
 from scvcc._model.checks import warn
 from scvcc._model.files import writable
-from scvcc._model.vcc import VCC, check_cut, place, probabilities, relabeled
+from scvcc._model.placing import check_cut, place, probabilities, relabeled
+from scvcc._model.vcc import VCC
 from scvcc._training.graph import Matrix
 
 OFF = 0.6  # the lower quartile of novelty from which a query as a whole lies off the reference; .25 is usual

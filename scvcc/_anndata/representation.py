@@ -264,7 +264,7 @@ def _pca(adata: AnnData, source: Source, seed: int) -> Representation:
         )
     light = AnnData(X=X, obs=pd.DataFrame(index=adata.obs_names), var=var)
     try:
-        sc.pp.pca(light, n_comps=source.n_pcs, random_state=seed)  # scanpy 1.10 has no `key_added`
+        sc.pp.pca(light, n_comps=source.n_pcs, random_state=seed)
     except ArpackError as error:
         raise ValueError(
             f"PCA of {where} failed: most likely all cells have the same values there, and there is nothing to cluster."

@@ -7,6 +7,7 @@ import os
 import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -15,6 +16,7 @@ import numpy as np
 
 Limits = float | tuple[float, float]  # the lowest value, or the lowest and the highest
 Function = TypeVar("Function", bound=Callable[..., Any])
+Class = TypeVar("Class")
 
 # what a type in a signature asks for, in words and as types; types that are not listed are left to the function
 KINDS: dict[Any, tuple[str, Any]] = {
@@ -46,6 +48,23 @@ def validated(**limits: Limits) -> Callable[[Function], Function]:
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def named(cls: type[Class]) -> type[Class]:
+    """Let the constructor of a class suggest the name that an unknown argument is most like."""
+    construct, known = cls.__init__, list(inspect.signature(cls).parameters)
+
+    @functools.wraps(construct)
+    def __init__(self: Class, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                meant = f"did you mean {near[0]}?" if near else f"its settings are {', '.join(known)}."
+                raise TypeError(f"{name} is no setting of {cls.__name__}: {meant}")
+        construct(self, *args, **kwargs)
+
+    cls.__init__ = __init__  # type: ignore[assignment, method-assign]
+    return cls
 
 
 def check_arguments(given: Mapping[str, Any], hints: Mapping[str, Any], limits: Mapping[str, Limits]) -> None:

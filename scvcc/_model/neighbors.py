@@ -12,11 +12,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from scvcc._model.checks import warn
-from scvcc._model.rows import values
+from scvcc._model.rows import on_host, values
 from scvcc._model.sketch import sketch
 from scvcc._training.batches import Correction, correct_batches
 from scvcc._training.forks import check_kernels
-from scvcc._training.graph import Matrix, components, neighbor_distances, search_space
+from scvcc._training.graph import GraphMode, Matrix, components, given_graph, neighbor_distances, search_space
 from scvcc._training.threads import threads
 
 if TYPE_CHECKING:
@@ -99,3 +99,33 @@ def without_batches(
     correction = correct_batches(Z, batches.codes, strength=strength, seed=seed)
     batches.report(correction, tell)
     return correction
+
+
+def rows_and_graph(
+    model: VCC,
+    X: Matrix,
+    graph: Matrix | None,
+    mode: GraphMode,
+    rows: np.ndarray | None,
+    batches: Batches | None,
+    seed: int,
+) -> tuple[np.ndarray | None, sp.csr_matrix]:
+    """Numbers of the rows to train on (None: all), and their latent graph."""
+    n = X.shape[0]
+    if graph is None:
+        rows, distances = search(X, model, seed, batches)
+        return rows, given_graph(distances, distances.shape[0], "distance")
+    rows = None if rows is None else _checked_rows(rows, n)
+    return rows, given_graph(on_host(graph), n if rows is None else len(rows), mode)
+
+
+def _checked_rows(rows: Any, n: int) -> np.ndarray | None:
+    """The numbers of rows, or None where they are all."""
+    rows = np.asarray(rows)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) < 2:
+        raise ValueError(
+            f"rows must be a list of at least 2 row numbers, found shape {rows.shape}, dtype {rows.dtype}."
+        )
+    if rows[0] < 0 or rows[-1] >= n or (np.diff(rows) <= 0).any():
+        raise ValueError(f"rows must be different row numbers from 0 to {n - 1} in ascending order.")
+    return None if len(rows) == n else rows

@@ -1,53 +1,35 @@
 """`VCC`, the scikit-learn estimator: validation, fitting, and the use of a fitted model."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from scvcc._clusters import assignment
-from scvcc._clusters.assignment import by_size, calibrate_sharpness, drop_small_clusters, nearest_center, random_edges
-from scvcc._clusters.evidence import Points, Support, support_between
-from scvcc._clusters.merging import compact
-from scvcc._clusters.novelty import Companions, Sample, novelty, pool, projection, take_sample
-from scvcc._clusters.tree import (
-    LeafRule,
-    Tree,
-    assign_leaves,
-    calibrated,
-    find_leaves,
-    fit_leaf_rule,
-    grow_tree,
-    leaf_probabilities,
-)
-from scvcc._model.checks import as_seed, check_integer, validated, warn
+from scvcc._clusters.assignment import calibrate_sharpness
+from scvcc._clusters.evidence import Points
+from scvcc._model.checks import as_seed, named, validated, warn
+from scvcc._model.derived import grown, numbered_by_size, sample_of_all, support_of, warn_if_fewer
 from scvcc._model.files import load_model, save_model
-from scvcc._model.lazy import is_lazy
-from scvcc._model.neighbors import Batches, search
+from scvcc._model.neighbors import Batches, rows_and_graph
 from scvcc._model.parameters import checked_settings, resolve_device
-from scvcc._model.rows import checked, lazily, on_host, over_blocks, readable, take_rows, values
-from scvcc._training.encoder import Encoder, Rows, early_width, encode, encode_first_layer, encode_with_features
+from scvcc._model.placing import embedded, leaf_of, novel, over_rows, predicted, probabilities, probable, transformed
+from scvcc._model.rows import over_blocks, readable, values
 from scvcc._training.forks import check_kernels
-from scvcc._training.graph import GraphMode, Matrix, components, given_graph
+from scvcc._training.graph import GraphMode, Matrix, components
 from scvcc._training.ranks import check_same, from_first, join, rank
-from scvcc._training.recipe import Trained, train
+from scvcc._training.recipe import train
 from scvcc._training.run import stream
-from scvcc._training.settings import Settings
 from scvcc._training.threads import threads
 
-MOST_LEAVES = 256  # or twice as many as clusters: each leaf takes a column of weights in the model
-MOST_TESTED = 50  # clusters whose neighbors are tested in every fit; 200 have a thousand pairs, and take seconds
 
-
+@named
 @dataclass(repr=False, eq=False)  # a constructor that stores its arguments, as scikit-learn asks
 class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     """Very Compact Clusters: a map, labels, confidence, and an encoder that places and labels new points.
@@ -233,22 +215,22 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         check_same(X.shape, settings)
         seed = from_first(lambda: as_seed(self.random_state))
         batches = None if batch is None else Batches.of(batch, n)
-        rows, latent = from_first(lambda: _rows_and_graph(self, X, graph, graph_mode, rows, batches, seed))
+        rows, latent = from_first(lambda: rows_and_graph(self, X, graph, graph_mode, rows, batches, seed))
         part = values(X, rows)
         with threads(self.n_jobs, X.shape[0]):
             points = Points(components(part, seed), latent, None if batches is None else batches.among(rows).codes)
             trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress, points=points)
-            H = trained.H if rows is None else over_blocks(lambda block: _embedded(trained.encoder, block), X)
-            labels, centers = _numbered_by_size(H, trained.centers, settings)
+            H = trained.H if rows is None else over_blocks(lambda block: embedded(trained.encoder, block), X)
+            labels, centers = numbered_by_size(H, trained.centers, settings)
             own = labels if rows is None else labels[rows]
-            support = _support(points, own, stream(seed, "evidence"))
+            support = support_of(points, own, stream(seed, "evidence"))
             sharpness = calibrate_sharpness(trained.H, centers, own, latent, stream(seed, "assignment"))
-            sample = _sample_of_all(X, trained.encoder, centers, seed)
-            tree, rule, leaves = _grown(trained, part, own, latent, settings.min_cluster_size, stream(seed, "tree"))
+            sample = sample_of_all(X, trained.encoder, centers, seed)
+            tree, rule, leaves = grown(trained, part, own, latent, settings.min_cluster_size, stream(seed, "tree"))
             if rows is not None:
-                leaves = over_blocks(lambda block: _leaf(trained.encoder, centers, tree, rule, block), X)
+                leaves = over_blocks(lambda block: leaf_of(trained.encoder, centers, tree, rule, block), X)
                 tree = replace(tree, size=np.bincount(leaves, minlength=len(tree.size)))
-        _warn_if_fewer(len(centers), settings)
+        warn_if_fewer(len(centers), settings)
         if 2 * settings.min_cluster_size > n:
             warn(
                 f"min_cluster_size={settings.min_cluster_size} is more than half of the {n} rows: no two clusters have it."
@@ -312,7 +294,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> model.transform(X[:4]).shape
         (4, 2)
         """
-        return _over_rows(self, X, _transformed)
+        return over_rows(self, X, transformed)
 
     def predict(self, X: Matrix, n_clusters: int | None = None) -> np.ndarray:
         """Label rows by the nearest center on the map.
@@ -344,7 +326,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> int(model.predict(X, n_clusters=2).max())
         1
         """
-        return _over_rows(self, X, partial(_predicted, n_clusters=n_clusters), n_clusters)
+        return over_rows(self, X, partial(predicted, n_clusters=n_clusters), n_clusters)
 
     def predict_proba(self, X: Matrix, n_clusters: int | None = None) -> np.ndarray:
         """Probability of each cluster: the soft assignment, sharpened so that it predicts the labels of neighbors.
@@ -370,7 +352,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> model.predict_proba(X[:4]).sum(axis=1).round(6).tolist()
         [1.0, 1.0, 1.0, 1.0]
         """
-        return _over_rows(self, X, partial(_probable, n_clusters=n_clusters), n_clusters)
+        return over_rows(self, X, partial(probable, n_clusters=n_clusters), n_clusters)
 
     def novelty(self, X: Matrix) -> np.ndarray:
         """How unlike the training rows each row is: the share of rows of known kinds that are less so.
@@ -400,7 +382,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         >>> float(model.novelty(strange)[0])
         1.0
         """
-        return _over_rows(self, X, _novel)
+        return over_rows(self, X, novel)
 
     @validated()
     def save(self, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None) -> None:
@@ -487,232 +469,3 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def probabilities(model: VCC, H: np.ndarray) -> np.ndarray:
-    """Probability of each cluster at places `H` of the map, (n, n_clusters_)."""
-    return assignment.probabilities(H, model.cluster_centers_, model.sharpness_)
-
-
-def place(
-    model: VCC, X: Matrix, project: Callable[[Matrix], Matrix], most: int = 2000
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where the rows of a query are on the map, their novelty, and that of some of them taken alone.
-
-    `project` makes blocks of rows what the encoder knows. Novelty is pooled with that of at most 2,000 rows, which are
-    read first: given these, each row is for itself.
-    """
-    chosen = np.sort(np.random.default_rng(0).permutation(X.shape[0])[:most])
-    with threads(model.n_jobs, X.shape[0]):
-        light = _without_rows(model)
-        some = over_blocks(lambda block: np.column_stack(_alone(light, project(block))[1:]), take_rows(X, chosen))
-        companions = Companions(some[:, :-1], some[:, -1])
-        both = over_blocks(partial(_projected, light, project, companions), X)
-    return np.ascontiguousarray(both[:, :-1]), both[:, -1], companions.novelty
-
-
-def relabeled(
-    model: VCC, X: Matrix, project: Callable[[Matrix], Matrix], n_clusters: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Labels of a query where the tree is cut into so many clusters, and the probability of each label."""
-    with threads(model.n_jobs, X.shape[0]):
-        both = over_blocks(partial(_relabeled, _without_rows(model), project, n_clusters), X)
-    return both[:, 0].astype(np.int64), both[:, 1]
-
-
-def _relabeled(model: VCC, project: Callable[[Matrix], Matrix], n_clusters: int, block: Matrix) -> np.ndarray:
-    X = project(block)
-    labels = _predicted(model, X, n_clusters)
-    return np.column_stack([labels, _probable(model, X, n_clusters)[np.arange(len(labels)), labels]])
-
-
-def expect_shrunk(model: VCC, X: Matrix, shrinkage: np.ndarray, seed: int) -> None:
-    """Judge novelty as for new rows that come nearer to the mean of `X`, the rows of `fit`, than these."""
-    check_is_fitted(model)
-    with threads(model.n_jobs, X.shape[0]):
-        model.sample_ = _sample_of_all(X, model.encoder_, model.cluster_centers_, seed, shrinkage)
-
-
-def _over_rows(
-    model: VCC, X: Matrix, function: Callable[[VCC, Matrix], np.ndarray], n_clusters: int | None = None
-) -> np.ndarray:
-    """What `function` makes of a model and the rows of `X`, which are read block by block; lazily if dask holds them."""
-    check_is_fitted(model)
-    if n_clusters is not None:
-        check_cut(n_clusters, len(model.tree_.size))
-    X = readable(model, X, reset=False)
-    if is_lazy(X):
-        return lazily(partial(function, _without_rows(model)), X)
-    with threads(model.n_jobs, X.shape[0]):
-        return over_blocks(partial(function, model), X)
-
-
-def _without_rows(model: VCC) -> VCC:
-    """The model without what it knows of single rows, light enough to travel to other processes."""
-    light = copy(model)
-    for name in ("embedding_", "labels_", "leaves_", "trained_rows_", "graph_", "history_", "stages_", "extra_"):
-        light.__dict__.pop(name, None)
-    return light
-
-
-def _transformed(model: VCC, block: Matrix) -> np.ndarray:
-    return _embedded(model.encoder_, block)
-
-
-def _predicted(model: VCC, block: Matrix, n_clusters: int | None = None) -> np.ndarray:
-    tree = model.tree_
-    if n_clusters is None or n_clusters <= model.n_clusters_:
-        labels = nearest_center(_embedded(model.encoder_, block), model.cluster_centers_)
-        return labels if n_clusters is None else tree.cut(n_clusters)[tree.first][labels]
-    return tree.cut(n_clusters)[_leaf(model.encoder_, model.cluster_centers_, tree, model.leaf_rule_, block)]
-
-
-def _probable(model: VCC, block: Matrix, n_clusters: int | None = None) -> np.ndarray:
-    P, tree = probabilities(model, _embedded(model.encoder_, block)), model.tree_
-    if n_clusters is None:
-        return P
-    node = tree.cut(n_clusters)
-    if n_clusters <= model.n_clusters_:
-        node = node[tree.first]
-    else:
-        P = leaf_probabilities(_leaf_scores(model.encoder_, model.leaf_rule_, block), P, tree.cluster)
-    return P @ (node[:, None] == np.arange(n_clusters))
-
-
-def _leaf(encoder: Encoder, centers: np.ndarray, tree: Tree, rule: LeafRule, block: Matrix) -> np.ndarray:
-    labels = nearest_center(_embedded(encoder, block), centers)
-    return assign_leaves(_leaf_scores(encoder, rule, block), labels, tree.cluster)
-
-
-def _leaf_scores(encoder: Encoder, rule: LeafRule, block: Matrix) -> np.ndarray:
-    return encode_first_layer(encoder, Rows(checked(block), encoder.center.device), rule.weights) + rule.offset
-
-
-def _novel(model: VCC, block: Matrix) -> np.ndarray:
-    return _placed(model, block)[:, -1]
-
-
-def _embedded(encoder: Encoder, block: Matrix) -> np.ndarray:
-    return _placeable(encode(encoder, Rows(checked(block), encoder.center.device)).cpu().numpy())
-
-
-def _placed(model: VCC, block: Matrix, companions: Companions | None = None) -> np.ndarray:
-    """Embedding, and novelty in the last column."""
-    H, Z, found = _alone(model, block)
-    return np.column_stack([H, found if companions is None else pool(model.sample_, companions, Z, found)])
-
-
-def _alone(model: VCC, block: Matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Embedding, early features, and the novelty of each row by itself."""
-    rows = Rows(checked(block), model.encoder_.center.device)
-    H, Z = encode_with_features(model.encoder_, rows, model.sample_.projection)
-    return _placeable(H), Z, novelty(model.sample_, Z, nearest_center(H, model.cluster_centers_))
-
-
-def check_cut(n_clusters: int, n_leaves: int) -> None:
-    """Refuse a number of clusters that the tree does not have."""
-    check_integer("n_clusters", n_clusters, (1, n_leaves), "the leaves of the tree")
-
-
-def _projected(model: VCC, project: Callable[[Matrix], Matrix], companions: Companions, block: Matrix) -> np.ndarray:
-    return _placed(model, project(block), companions)
-
-
-def _placeable(H: np.ndarray) -> np.ndarray:
-    if not np.isfinite(H).all():
-        raise ValueError(
-            "X has rows so far from the training data that single precision overflows: check the units of X."
-        )
-    return H
-
-
-def _warn_if_fewer(n_found: int, settings: Settings) -> None:
-    if n_found == 1:
-        warn(
-            "There is no evidence for more than one cluster: no valley of density parts any two. Set n_clusters, without "
-            "merge_unsupported, to divide the rows nevertheless."
-        )
-    elif n_found < (settings.n_clusters or 0) and not settings.merge_unsupported:
-        warn(
-            f"n_clusters={settings.n_clusters}, but only {n_found} clusters have points: the encoder cannot tell the others apart, "
-            "most often because groups of rows lie far from each other. Ask for fewer clusters, or divide a group on its "
-            "own (restrict_to of scvcc.tl.vcc)."
-        )
-
-
-def _rows_and_graph(
-    model: VCC,
-    X: Matrix,
-    graph: Matrix | None,
-    mode: GraphMode,
-    rows: np.ndarray | None,
-    batches: Batches | None,
-    seed: int,
-) -> tuple[np.ndarray | None, sp.csr_matrix]:
-    """Numbers of the rows to train on (None: all), and their latent graph."""
-    n = X.shape[0]
-    if graph is None:
-        rows, distances = search(X, model, seed, batches)
-        return rows, given_graph(distances, distances.shape[0], "distance")
-    rows = None if rows is None else _checked_rows(rows, n)
-    return rows, given_graph(on_host(graph), n if rows is None else len(rows), mode)
-
-
-def _checked_rows(rows: Any, n: int) -> np.ndarray | None:
-    """The numbers of rows, or None where they are all."""
-    rows = np.asarray(rows)
-    if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) < 2:
-        raise ValueError(
-            f"rows must be a list of at least 2 row numbers, found shape {rows.shape}, dtype {rows.dtype}."
-        )
-    if rows[0] < 0 or rows[-1] >= n or (np.diff(rows) <= 0).any():
-        raise ValueError(f"rows must be different row numbers from 0 to {n - 1} in ascending order.")
-    return None if len(rows) == n else rows
-
-
-def _numbered_by_size(H: np.ndarray, centers: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and centers by decreasing size of the clusters, without too small ones where their number was estimated."""
-    if settings.n_clusters is None:
-        centers = drop_small_clusters(H, centers, settings.min_cluster_size)
-    labels = over_blocks(lambda block: nearest_center(block, centers), H)
-    order = by_size(labels, len(centers))
-    return np.argsort(order)[labels], centers[order]
-
-
-def _grown(
-    trained: Trained, X: Matrix, labels: np.ndarray, graph: sp.csr_matrix, min_size: int, rng: np.random.Generator
-) -> tuple[Tree, LeafRule, np.ndarray]:
-    """The tree over the rows trained on, the rule that tells its leaves, and the leaf of each row by that rule."""
-    leaf = find_leaves(trained.structure, graph, labels, rng, min_size)
-    tree, order = grow_tree(graph, leaf, labels)
-    most = min(len(order), max(MOST_LEAVES, 2 * len(trained.centers)))
-    leaf = tree.cut(most)[np.argsort(order)[leaf]]
-    cluster = tree.cluster[np.unique(tree.cut(most), return_index=True)[1]]
-
-    rows = Rows(X, trained.encoder.center.device)
-    rule = fit_leaf_rule(encode_first_layer(trained.encoder, rows), leaf, rng)
-    scores = encode_first_layer(trained.encoder, rows, rule.weights) + rule.offset
-    leaf = assign_leaves(scores, labels, cluster)
-    rule = calibrated(rule, scores, leaf, cluster, random_edges(graph, 2000, rng))
-    tree, order = grow_tree(graph, compact(leaf), labels)
-    return tree, rule.among(np.unique(leaf)[order]), np.argsort(order)[compact(leaf)]
-
-
-def _support(points: Points, labels: np.ndarray, rng: np.random.Generator) -> Support | None:
-    """What parts neighboring clusters, as far as it can be had in a few hundredths of the time of a fit."""
-    return support_between(points, labels, rng, most=1000) if labels.max() < MOST_TESTED else None
-
-
-def _sample_of_all(
-    X: Matrix, encoder: Encoder, centers: np.ndarray, seed: int, shrinkage: np.ndarray | None = None
-) -> Sample:
-    """Rows that stand for all, which those of a sketch do not, and for new ones, which may come nearer to the mean."""
-    rng, n, device = stream(seed, "novelty"), X.shape[0], encoder.center.device
-    chosen = np.sort(rng.choice(n, min(2000, n), replace=False))
-    onto = projection(early_width(encoder.sizes), rng)
-    rows = moved = values(X, chosen)
-    if shrinkage is not None:
-        moved = rows.mean(axis=0) + (rows - rows.mean(axis=0)) * shrinkage.astype(np.float32)
-    (H, Z), (H_moved, Z_moved) = (encode_with_features(encoder, Rows(part, device), onto) for part in (rows, moved))
-    labels, moved_labels = nearest_center(H, centers), nearest_center(H_moved, centers)
-    return take_sample(Z, labels, Z_moved, moved_labels, onto, len(centers))

@@ -21,8 +21,9 @@ from scvcc._anndata.projection import describe, shrinkage
 from scvcc._anndata.query import check_target
 from scvcc._anndata.representation import Request
 from scvcc._model.checks import as_seed, validated, warn
+from scvcc._model.derived import expect_shrunk
 from scvcc._model.parameters import checked_settings, resolve_device
-from scvcc._model.vcc import VCC, expect_shrunk
+from scvcc._model.vcc import VCC
 
 
 def _takes_settings(function: Callable[..., Any]) -> Callable[..., Any]:

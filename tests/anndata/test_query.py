@@ -17,7 +17,7 @@ from scvcc import VCC
 from scvcc._anndata.projection import describe
 from scvcc._anndata.representation import Representation, Source
 from scvcc._clusters.novelty import expected_shrinkage
-from scvcc._model.vcc import expect_shrunk
+from scvcc._model.derived import expect_shrunk
 
 QUICK = {"n_clusters": 4, "hidden": (16,), "epochs": 0, "progress": False}
 N, P = 240, 60

@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import numba
 import pytest
 
@@ -12,12 +14,11 @@ def defined_in(path):
     return names["twice"]
 
 
-def test_machine_code_is_kept_where_a_folder_can_be_written_to(tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text(SOURCE)
-    function = compiled()(defined_in(path))
-    assert function(3) == 6
-    assert list((tmp_path / "__pycache__").glob("module.twice*.nbc"))
+def test_machine_code_is_kept_where_a_folder_can_be_written_to(tmp_path, monkeypatch):
+    (tmp_path / "written.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert compiled()(import_module("written").twice)(3) == 6
+    assert list((tmp_path / "__pycache__").glob("written.twice*.nbc"))
 
 
 def test_functions_run_where_nothing_can_be_written(monkeypatch):

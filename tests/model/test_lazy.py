@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from sklearn.datasets import make_blobs
 
 from scvcc import VCC
+from scvcc._model import placing as _placing
 from scvcc._model import rows as _rows
-from scvcc._model import vcc as _vcc
 from scvcc._model.lazy import is_lazy, over_chunks
 from scvcc._training.encoder import Encoder
 
@@ -130,7 +130,7 @@ def test_workers_of_a_cluster(X, fitted):
 
 
 def test_what_travels_is_small_and_plain(fitted):
-    light = _vcc._without_rows(fitted)
+    light = _placing._without_rows(fitted)
     assert not hasattr(light, "labels_") and hasattr(fitted, "labels_")
     raw = pickle.dumps(light)
     assert len(raw) < fitted.sample_.rows.nbytes + 25_000

@@ -8,7 +8,8 @@ from sklearn.datasets import make_blobs
 
 from scvcc import VCC
 from scvcc._clusters.novelty import Companions, novelty, pool, take_sample
-from scvcc._model.vcc import expect_shrunk, place
+from scvcc._model.derived import expect_shrunk
+from scvcc._model.placing import place
 from scvcc._training.encoder import Rows, encode_with_features
 
 X, y = make_blobs([60, 80, 100], n_features=8, cluster_std=2.0, random_state=0)

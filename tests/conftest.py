@@ -17,8 +17,12 @@ import scanpy as sc
 import scipy.sparse as sp
 import torch
 from sklearn.datasets import make_blobs
+from torch.utils import backend_registration
 
 import scvcc
+
+if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
+    collect_ignore = ["standin.py", "test_device.py"]  # older releases of torch have no devices written in Python
 
 QUICK = {"hidden": (16,), "epochs": 0, "progress": False}
 

@@ -18,6 +18,7 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
+from torch.utils import backend_registration
 
 import scvcc
 from scvcc import VCC
@@ -265,6 +266,9 @@ def test_a_path_is_a_path(model, path):
     os.fstat(1)  # file descriptors are not paths: 1 is still open
 
 
+@pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="torch is too old"
+)
 def test_loads_on_the_cpu_what_was_on_another_device(model, tmp_path):
     """The pretend device of `standin` needs its own process."""
     script = f"""

@@ -19,7 +19,6 @@ import scvcc
 if TYPE_CHECKING:
     from anndata import AnnData
 
-SUFFIXES = (".h5ad", ".zarr")
 # names as in `tl`; what is left out has the default there
 FIT: dict[str, dict[str, Any]] = {
     "n-clusters": {"type": int, "help": "number of clusters; estimated if left out"},
@@ -114,7 +113,7 @@ def _check_files(options: argparse.Namespace) -> None:
         if not path.exists():
             raise ValueError(f"{path} does not exist.")
     for path in (options.input, *([] if options.command == "plot" else [options.out])):
-        if path.suffix not in SUFFIXES:
+        if path.suffix not in (".h5ad", ".zarr"):
             raise ValueError(f"{path} must end in .h5ad or .zarr.")
     if len({path.resolve() for path in (*read, *written)}) < len(read) + len(written):
         raise ValueError("Each file that is read or written needs a name of its own.")

@@ -160,7 +160,7 @@ def test_subclusters_are_named_in_the_record(clustered, quick):
 
 
 def test_many_clusters_are_not_tested_unless_asked_for(clustered, quick, monkeypatch):
-    monkeypatch.setattr(_derived, "MOST_TESTED", 3)
+    monkeypatch.setattr(_derived.support_of, "__defaults__", (3,))
     scvcc.tl.vcc(clustered, 4, **quick)
     assert "support" not in clustered.uns["vcc"]
     with pytest.raises(ValueError, match="has no 'support'"):

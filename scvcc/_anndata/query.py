@@ -22,9 +22,6 @@ from scvcc._model.placing import check_cut, place, probabilities, relabeled
 from scvcc._model.vcc import VCC
 from scvcc._training.graph import Matrix
 
-OFF = 0.6  # the lower quartile of novelty from which a query as a whole lies off the reference; .25 is usual
-FEWEST = 20  # cells of a query that this is said of
-
 
 @dataclass(frozen=True)
 class Placed:
@@ -166,7 +163,7 @@ def summarize(placed: Placed, labeled: Labeled, names: Sequence[str]) -> dict[st
     counts = np.bincount(labeled.codes, minlength=len(names) + 1)
     empty = [name for name, count in zip(names, counts, strict=False) if not count]
     low, middle = np.quantile(placed.alone, [0.25, 0.5])
-    is_off = bool(low > OFF and len(placed.alone) >= FEWEST)
+    is_off = bool(low > 0.6 and len(placed.alone) >= 20)  # .25 is usual; CTRL against STIM of ifnb has .88
     info(
         f"    {counts[-1] / counts.sum():.1%} of the cells are unassigned; median novelty of a cell by itself {middle:.2f}, "
         f"where 0.50 is that of the reference's kinds; clusters without cells: {listed(empty) if empty else 'none'}"

@@ -21,8 +21,6 @@ from scvcc._anndata.messages import info, listed
 from scvcc._model.lazy import computed
 from scvcc._training.graph import Matrix
 
-OR_USE_REP = ", or name a representation that is in memory, for instance use_rep='X_pca'"
-
 Additions = dict[str, dict[str, Any]]
 """What the writer hands over besides the result: attribute of AnnData, key, value."""
 
@@ -253,7 +251,8 @@ def matrix_at(adata: AnnData, source: Source, *, blocks: bool = False) -> Matrix
 def _pca(adata: AnnData, source: Source, seed: int) -> Representation:
     """Run scanpy's PCA on an AnnData that shares X, so that `adata` stays as it is until the result is written."""
     where = name_of(source.layer)
-    X = variables(adata, source.layer, instead=OR_USE_REP, blocks=not adata.isbacked)  # scanpy has a PCA for dask
+    other = ", or name a representation that is in memory, for instance use_rep='X_pca'"
+    X = variables(adata, source.layer, instead=other, blocks=not adata.isbacked)  # scanpy has a PCA for dask
     warn_if_counts(at_hand(X), where)
     finite(X, where)
     var = _chosen_variables(adata)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from anndata import AnnData
 
 from scvcc._clusters.tree import Tree
 
-FIELDS = ("cluster", "size", "merges", "link")
+FIELDS = [field.name for field in fields(Tree)]
 
 
 def tree_record(tree: Tree, clusters: Sequence[str]) -> dict[str, Any]:

@@ -20,9 +20,7 @@ from scvcc._clusters.merging import ClusterGraph, compact
 
 LEVEL = 0.05  # a split is supported below this p-value
 DEPTH = 0.9  # a valley shallower than this share of the lower peak is none; at 1 a flat hump is at the level itself
-FACING_DEPTH = 0.5  # between two pieces of one hump, whose shapes alone make a shallow valley
-FOLDS, REPEATS = 5, 7  # the p-value is the median over as many foldings
-FEWEST = 5  # points of a side: one in each fold
+FOLDS = 5  # a side needs a point in each
 
 
 @dataclass(frozen=True)
@@ -40,17 +38,23 @@ class Support:
 
 
 def split_p(
-    X: np.ndarray, side: np.ndarray, rng: Generator, *, batch: np.ndarray | None = None, depth: float = DEPTH
+    X: np.ndarray,
+    side: np.ndarray,
+    rng: Generator,
+    *,
+    batch: np.ndarray | None = None,
+    depth: float = DEPTH,
+    repeats: int = 7,
 ) -> float:
     """P-value of one hump for the rows of `X` on two sides (0 or 1); with `batch`, of one hump in every batch.
 
-    The median over several foldings, which end early where they agree.
+    The median over `repeats` foldings, which end early where they agree.
     """
     strata = list(_strata(side, batch))
     if not strata:
         return 1.0
     found: list[float] = []
-    while max(np.sum(np.array(found) < LEVEL), np.sum(np.array(found) >= LEVEL)) <= REPEATS // 2:
+    while max(np.sum(np.array(found) < LEVEL), np.sum(np.array(found) >= LEVEL)) <= repeats // 2:
         p = [binomial_p(valley_counts(*_cross_scored(X[rows], side[rows], rng), depth)) for rows in strata]
         found.append(_all_one_hump(p))
         if len(found) == 1 and not LEVEL / 50 < found[0] < 0.5:
@@ -67,7 +71,7 @@ def _strata(side: np.ndarray, batch: np.ndarray | None) -> Iterator[np.ndarray]:
     """Rows to be compared with each other: all, or those of each batch that both sides are found in."""
     for code in [0] if batch is None else np.unique(batch):
         rows = np.arange(len(side)) if batch is None else np.flatnonzero(batch == code)
-        if np.bincount(side[rows], minlength=2).min() >= FEWEST:
+        if np.bincount(side[rows], minlength=2).min() >= FOLDS:
             yield rows
 
 
@@ -237,8 +241,9 @@ def merge_unsupported(points: Points, labels: np.ndarray, rng: Generator) -> np.
     known: dict[tuple[bytes, bytes], bool] = {}
 
     def supported(a: np.ndarray, b: np.ndarray) -> bool:
+        # a shallower valley between two pieces is made by the shape of one hump alone
         i, j = np.unravel_index(strength[np.ix_(a, b)].argmax(), (len(a), len(b)))
-        if points.p_between((rows[a[i]], rows[b[j]]), rng, FACING_DEPTH) < LEVEL:
+        if points.p_between((rows[a[i]], rows[b[j]]), rng, depth=0.5) < LEVEL:
             return True
         whole = tuple(np.concatenate([rows[k] for k in side]) for side in (a, b))
         return points.p_between((whole[0], whole[1]), rng) < LEVEL

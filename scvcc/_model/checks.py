@@ -31,8 +31,6 @@ KINDS: dict[Any, tuple[str, Any]] = {
     os.PathLike: ("a path", os.PathLike),
 }
 
-CONTAINERS = Sequence, Mapping, tuple  # kinds whose items are looked at
-
 
 def validated(**limits: Limits) -> Callable[[Function], Function]:
     """Refuse arguments that are not what the signature says, or outside of `limits`, given by name."""
@@ -101,7 +99,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin is Literal:
         return isinstance(value, str) and value in get_args(kind)
     args = get_args(kind)
-    if origin in CONTAINERS and all(arg in KINDS or arg is Any for arg in args):
+    if _holds_items(kind) and all(arg in KINDS or arg is Any for arg in args):
         fits = isinstance(value, KINDS[origin][1]) and not isinstance(value, str | bytes) and np.ndim(value) < 2
         fits = fits and (origin is not tuple or len(value) == len(args))
         keys_fit = not isinstance(value, Mapping) or all(_fits(key, args[0]) for key in value)
@@ -109,6 +107,10 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin in (int, float) and isinstance(value, bool | np.timedelta64):  # Python and numpy count them as integers
         return False
     return origin not in KINDS or origin is tuple or isinstance(value, KINDS[origin][1])
+
+
+def _holds_items(kind: Any) -> bool:
+    return (get_origin(kind) or kind) in (Sequence, Mapping, tuple)
 
 
 def _items(value: Any) -> Iterable[Any]:
@@ -120,7 +122,7 @@ def _words(kind: Any) -> list[str]:
         return [repr(choice) for choice in get_args(kind)]
     word = KINDS[get_origin(kind) or kind][0]
     items = [f" of {KINDS[item][0].partition(' ')[2]}s" for item in get_args(kind)[-1:] if item in KINDS]
-    return [f"{word}{items[0]}" if items and get_origin(kind) in CONTAINERS else word]
+    return [f"{word}{items[0]}" if items and _holds_items(kind) else word]
 
 
 def _shown(value: Any) -> str:

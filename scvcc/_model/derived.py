@@ -25,9 +25,6 @@ from scvcc._training.threads import threads
 if TYPE_CHECKING:
     from scvcc._model.vcc import VCC
 
-MOST_LEAVES = 256  # or twice as many as clusters: each leaf takes a column of weights in the model
-MOST_TESTED = 50  # clusters whose neighbors are tested in every fit; 200 have a thousand pairs, and take seconds
-
 
 def numbered_by_size(H: np.ndarray, centers: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
     """Labels and centers by decreasing size of the clusters, without too small ones where their number was estimated."""
@@ -38,9 +35,9 @@ def numbered_by_size(H: np.ndarray, centers: np.ndarray, settings: Settings) -> 
     return np.argsort(order)[labels], centers[order]
 
 
-def support_of(points: Points, labels: np.ndarray, rng: np.random.Generator) -> Support | None:
-    """What parts neighboring clusters, as far as it can be had in a few hundredths of the time of a fit."""
-    return support_between(points, labels, rng, most=1000) if labels.max() < MOST_TESTED else None
+def support_of(points: Points, labels: np.ndarray, rng: np.random.Generator, most_tested: int = 50) -> Support | None:
+    """What parts neighboring clusters, as far as it takes hundredths of a fit: 200 clusters have a thousand pairs."""
+    return support_between(points, labels, rng, most=1000) if labels.max() < most_tested else None
 
 
 def grown(
@@ -49,7 +46,8 @@ def grown(
     """The tree over the rows trained on, the rule that tells its leaves, and the leaf of each row by that rule."""
     leaf = find_leaves(trained.structure, graph, labels, rng, min_size)
     tree, order = grow_tree(graph, leaf, labels)
-    most = min(len(order), max(MOST_LEAVES, 2 * len(trained.centers)))
+    most = min(len(order), max(256, 2 * len(trained.centers)))
+    # each leaf takes a column of weights in the model
     leaf = tree.cut(most)[np.argsort(order)[leaf]]
     cluster = tree.cluster[np.unique(tree.cut(most), return_index=True)[1]]
 

@@ -14,11 +14,9 @@ from scvcc._clusters.evidence import LEVEL
 from scvcc._clusters.tree import Tree
 from scvcc._model.checks import check_integer, validated
 from scvcc.pl._canvas import Plot, finish, panels
-from scvcc.pl._columns import PALETTE, Palette, default_palette, read_column
+from scvcc.pl._columns import Palette, default_palette, read_column
+from scvcc.pl._evidence import SUPPORTED, UNSUPPORTED
 from scvcc.pl._inputs import read
-
-SUPPORTED, UNSUPPORTED = PALETTE[0], PALETTE[1]
-MOST_SHOWN = 60  # leaves in a picture that is still read, unless more are asked for
 
 
 @validated()
@@ -79,7 +77,7 @@ def tree(
     fitted, most = len(stored.clusters), len(stored.tree.size)
     chosen = fitted if n_clusters is None else n_clusters
     check_integer("n_clusters", chosen, (1, most), "the leaves of the tree")
-    shown = max(chosen, min(2 * chosen, most, MOST_SHOWN)) if n_leaves is None else n_leaves
+    shown = max(chosen, min(2 * chosen, most, 60)) if n_leaves is None else n_leaves  # 60 can still be read
     check_integer("n_leaves", shown, (chosen, most), "from n_clusters to the leaves of the tree")
 
     tints, legend, groups = _tints(adata, key, stored, chosen, color, palette)

@@ -35,6 +35,7 @@ FIT: dict[str, dict[str, Any]] = {
     "random-state": {"type": int, "help": "seed; 0"},
     "device": {"help": "auto, cpu, cuda or mps"},
     "key-added": {"help": "name of the result; vcc"},
+    "checkpoint": {"type": Path, "help": "file from which the same command goes on if it was ended; removed when done"},
 }
 MAP: dict[str, dict[str, Any]] = {
     "n-clusters": {"type": int, "help": "cut the model's tree into so many clusters; the fitted ones if left out"},

@@ -237,6 +237,8 @@ BY_VALUE = [
     ("tl.vcc", "device", ["", "gpu", "cuda:99", "xpu", "hpu", "cpu:7", 3, None, ["cpu"], {"cpu"}]),
     ("tl.vcc", "random_state", ["x", -1, 1.5, NAN, 2**40, True, [1], {1}, np.array([1, 2]), DAY]),
     ("tl.vcc", "save_to", [True, 3, ["a"], "", "/gone/model", ".", "a\0b"]),
+    ("tl.vcc", "checkpoint", [True, 3, ["a"], "", "/gone/fit", ".", "a\0b", "text.h5ad", "/dev/null"]),
+    ("VCC", "checkpoint", [True, "", "/gone/fit"]),
     ("tl.vcc", "hidden", [16, "16", (0,), (-1,), (1.5,), (True,), ("a",), {16}, {16: 1}, None, (NAN,), [[16]], (10**30,)]),
     ("tl.vcc", "objective", ["", "Compact", 1, None, ["compact"], {"compact"}, np.array(["compact", "paper"])]),
     ("tl.vcc", "loss_weights", [{"gone": 1}, {"boundary": -1}, {"boundary": NAN}, {"boundary": "1"}, {"boundary": True},
@@ -317,7 +319,7 @@ OTHER_NAMES = {  # an error about the data behind an argument may name the place
     "use_rep": r"adata\.obsm\[", "layer": r"adata\.layers\[", "neighbors_key": r"adata\.uns\[", "obsp": r"adata\.obsp\[",
     "key": r"adata|run named", "embedding": "X", "path": "file|cannot be loaded|read-only|a directory", "reference": "cannot be loaded|fitted|file",
     "batch_key": r"adata\.obs", "groupby": r"adata\.obs|column", "by": r"adata\.obs|column", "color": r"adata\.obs",
-    "labels": "embedding", "distances": "graph", "save_to": "directory|path",
+    "labels": "embedding", "distances": "graph", "save_to": "directory|path", "checkpoint": "path|not a file",
 }  # fmt: skip
 
 
@@ -328,7 +330,11 @@ def shown(value):
 def check_refused(world, same, everything, function, name, value):
     """The call fails with a documented error that names the argument and comes from here; nothing is changed."""
     call, given = world.calls[function]
-    if name in ("path", "save_to", "reference") and isinstance(value, str) and value.endswith((".h5ad", ".")):
+    if (
+        name in ("path", "save_to", "reference", "checkpoint")
+        and isinstance(value, str)
+        and value.endswith((".h5ad", "."))
+    ):
         value = world.folder / value
     files = sorted(world.folder.iterdir())
     without = {"graph": None} if (function, name) == ("VCC.fit", "batch") else {}  # not used with a graph

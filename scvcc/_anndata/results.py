@@ -125,7 +125,9 @@ def _support(model: VCC, part: Part) -> dict[str, pd.DataFrame] | None:
 
 def _params(model: VCC, request: Request, graph: Graph, part: Part) -> dict[str, Any]:
     """What repeats the run; `n_pcs` is the request's, which has another meaning in `VCC`."""
-    params = {name: value for name, value in model.get_params().items() if name not in ("n_pcs", "progress")}
+    params = {
+        name: value for name, value in model.get_params().items() if name not in ("n_pcs", "progress", "checkpoint")
+    }
     params |= {**request.params, "random_state": request.seed, "key_added": request.key}
     if graph.rows is None:
         params["max_train_cells"] = None  # had no effect

@@ -82,7 +82,12 @@ def expect_shrunk(model: VCC, X: Matrix, shrinkage: np.ndarray, seed: int) -> No
         model.sample_ = sample_of_all(X, model.encoder_, model.cluster_centers_, seed, shrinkage)
 
 
-def warn_if_fewer(n_found: int, settings: Settings) -> None:
+def warn_about(n_found: int, n: int, settings: Settings) -> None:
+    """Say where the number of clusters found is not what was asked for, or their size cannot be."""
+    if 2 * settings.min_cluster_size > n:
+        warn(
+            f"min_cluster_size={settings.min_cluster_size} is more than half of the {n} rows: no two clusters have it."
+        )
     if n_found == 1:
         warn(
             "There is no evidence for more than one cluster: no valley of density parts any two. Set n_clusters, without "

@@ -4,13 +4,10 @@ A reader trusts nothing: names, types, sizes and shapes are checked on the heade
 finds damage; it is no signature, so a file made to mislead is bounded in what it can cost, not in what it predicts.
 """
 
-import hashlib
 import io
 import json
 import math
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,6 +23,7 @@ from safetensors.numpy import save as format_tensors
 from scvcc import __version__
 from scvcc._clusters.novelty import Sample
 from scvcc._clusters.tree import LeafRule, Tree
+from scvcc._training.checkpoint import checksum, write_atomically
 from scvcc._training.encoder import Encoder, early_width
 
 FORMAT = 1  # raised when an older reader would go wrong
@@ -33,7 +31,7 @@ HEADER_LIMIT, FILE_LIMIT = (
     1 << 20,
     1 << 32,
 )  # bytes; 100 million cells take 2 GB, names of features are kept as a tensor
-OF_THE_MACHINE = ("device", "n_jobs", "progress")  # parameters that say nothing about the model
+OF_THE_MACHINE = ("checkpoint", "device", "n_jobs", "progress")  # parameters that say nothing about the model
 DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64", "U8": "uint8"}
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError)  # what reading may raise
 
@@ -234,7 +232,7 @@ def _format(arrays: Arrays, meta: dict[str, Any]) -> bytes:
         text = json.dumps(meta, allow_nan=False, default=_plain)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"extra must hold finite numbers, strings, lists and arrays: {error}.") from error
-    raw = format_tensors(tensors, metadata={"scvcc": text, "sha256": _checksum(tensors, text)})
+    raw = format_tensors(tensors, metadata={"scvcc": text, "sha256": checksum(tensors, text)})
     if int.from_bytes(raw[:8], "little") > HEADER_LIMIT or len(raw) > FILE_LIMIT:
         raise ValueError("The model is too large to save: the parameters or what extra holds exceed the limits.")
     return raw
@@ -256,14 +254,6 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"extra: a model file cannot hold a {type(value).__name__}: use numbers, strings, lists or arrays.")
 
 
-def _checksum(tensors: Arrays, text: str) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        digest.update(json.dumps([name, tensors[name].dtype.name, tensors[name].shape]).encode())
-        digest.update(tensors[name].data)
-    return digest.hexdigest()
-
-
 def _parse(file: BinaryIO, size: int) -> tuple[Arrays, dict[str, Any]]:
     """Arrays and description; no array is read unless the header is that of a model that fits into the file."""
     header_size = int.from_bytes(file.read(8), "little")
@@ -282,7 +272,7 @@ def _parse(file: BinaryIO, size: int) -> tuple[Arrays, dict[str, Any]]:
     shapes = _shapes(header, size - 8 - header_size)
     _check_shapes(shapes, meta["layers"])
     tensors = {name: _next_array(file, *kind) for name, kind in shapes.items()}
-    if _checksum(tensors, stored["scvcc"]) != stored["sha256"]:
+    if checksum(tensors, stored["scvcc"]) != stored["sha256"]:
         raise ValueError("its content does not match its checksum: the file is damaged. Copy or save it again.")
     return {name.removeprefix("text."): _decoded(name, tensor) for name, tensor in tensors.items()}, meta
 
@@ -324,32 +314,3 @@ def _json(text: bytes | str) -> dict[str, Any]:
 
 def _decoded(name: str, tensor: np.ndarray) -> np.ndarray:
     return np.array(tensor.tobytes().decode().split("\0"), dtype=object) if name.startswith("text.") else tensor
-
-
-def write_atomically(path: Path, raw: bytes) -> None:
-    """Write a file completely or not at all; an old one stays until the new one, with its mode and owner, is on the disk."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        with open(part, "xb") as file:
-            with suppress(FileNotFoundError):
-                _like(path, part)
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    if hasattr(os, "O_DIRECTORY"):  # the new name is only safe once the directory is
-        directory = os.open(path.parent, os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-
-def _like(old: Path, new: Path) -> None:
-    """Give a file the owner, as far as that is allowed, and the mode of another."""
-    if hasattr(os, "chown"):
-        with suppress(PermissionError):
-            os.chown(new, old.stat().st_uid, old.stat().st_gid)
-    shutil.copymode(old, new)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, get_type_hints
 import torch
 
 from scvcc._model.checks import Limits, check_arguments, check_integer, check_limits
+from scvcc._model.files import writable
+from scvcc._training.checkpoint import Checkpoint
 from scvcc._training.settings import Settings, resolve_weights
 
 if TYPE_CHECKING:
@@ -36,6 +38,11 @@ def checked_settings(model: VCC, n: int) -> Settings:
             raise ValueError(f"{name} must be another number than 0.")
     chosen = {field.name: getattr(model, field.name) for field in fields(Settings) if field.name != "weights"}
     return Settings(**chosen, weights=resolve_weights(model.objective, model.loss_weights))
+
+
+def opened_checkpoint(model: VCC) -> Checkpoint:
+    """What an earlier fit has left in the model's checkpoint, if it has one; refuses a file that is none."""
+    return Checkpoint(None if model.checkpoint is None else writable(model.checkpoint))
 
 
 def resolve_device(device: str | torch.device) -> torch.device:

@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from scvcc._clusters.assignment import calibrate_sharpness
 from scvcc._clusters.evidence import Points
-from scvcc._model.checks import as_seed, named, validated, warn
-from scvcc._model.derived import grown, numbered_by_size, sample_of_all, support_of, warn_if_fewer
+from scvcc._model.checks import as_seed, named, validated
+from scvcc._model.derived import grown, numbered_by_size, sample_of_all, support_of, warn_about
 from scvcc._model.files import load_model, save_model
 from scvcc._model.neighbors import Batches, rows_and_graph
-from scvcc._model.parameters import checked_settings, resolve_device
+from scvcc._model.parameters import checked_settings, opened_checkpoint, resolve_device
 from scvcc._model.placing import embedded, leaf_of, novel, over_rows, predicted, probabilities, probable, transformed
 from scvcc._model.rows import over_blocks, readable, values
 from scvcc._training.forks import check_kernels
@@ -90,6 +90,10 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Seed or generator. The same seed on the same machine gives the same result. None draws a seed.
     progress
         Show a progress bar.
+    checkpoint
+        File for what a long fit has computed so far. The same fit goes on from it where the file is there, and gives the
+        result of a fit without an interruption; the file is removed at the end. It is refused if it belongs to other data
+        or settings. See :doc:`/howto/large_data`.
 
     Attributes
     ----------
@@ -156,6 +160,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     n_jobs: int | None = None
     random_state: int | np.random.Generator | np.random.RandomState | None = 0
     progress: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
 
     @validated()
     def fit(
@@ -213,13 +218,16 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         n = X.shape[0]
         settings, device = checked_settings(self, n), join(resolve_device(self.device))
         check_same(X.shape, settings)
+        kept = opened_checkpoint(self)
         seed = from_first(lambda: as_seed(self.random_state))
         batches = None if batch is None else Batches.of(batch, n)
         rows, latent = from_first(lambda: rows_and_graph(self, X, graph, graph_mode, rows, batches, seed))
         part = values(X, rows)
         with threads(self.n_jobs, X.shape[0]):
             points = Points(components(part, seed), latent, None if batches is None else batches.among(rows).codes)
-            trained = train(part, latent, settings, device=device, seed=seed, progress=self.progress, points=points)
+            trained = train(
+                part, latent, settings, device=device, seed=seed, progress=self.progress, points=points, checkpoint=kept
+            )
             H = trained.H if rows is None else over_blocks(lambda block: embedded(trained.encoder, block), X)
             labels, centers = numbered_by_size(H, trained.centers, settings)
             own = labels if rows is None else labels[rows]
@@ -230,11 +238,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             if rows is not None:
                 leaves = over_blocks(lambda block: leaf_of(trained.encoder, centers, tree, rule, block), X)
                 tree = replace(tree, size=np.bincount(leaves, minlength=len(tree.size)))
-        warn_if_fewer(len(centers), settings)
-        if 2 * settings.min_cluster_size > n:
-            warn(
-                f"min_cluster_size={settings.min_cluster_size} is more than half of the {n} rows: no two clusters have it."
-            )
+        warn_about(len(centers), n, settings)
 
         self.encoder_, self.device_ = trained.encoder, str(device)
         self.graph_, self.history_, self.trained_rows_ = latent, trained.history, np.arange(n) if rows is None else rows
@@ -246,6 +250,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
             self.__dict__.pop(name, None)
         if self.keep_stages:
             self.stages_ = {name: H.astype(np.float32) for name, H in trained.stages.items()}
+        kept.remove()
         return self
 
     def fit_transform(self, X: Matrix, y: Any = None, **fit_params: Any) -> np.ndarray:

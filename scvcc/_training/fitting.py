@@ -1,6 +1,7 @@
 """Fitting the encoder to the coordinates, and how an encoder learns: noise, mini-batches, optimizer."""
 
 from contextlib import nullcontext
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.random import Generator
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
+from scvcc._training.checkpoint import Arrays, as_bytes, from_bytes
 from scvcc._training.encoder import INPUT_NOISE, Encoder, Rows
 from scvcc._training.losses import weighted_total
 from scvcc._training.monitor import mean_losses
@@ -21,7 +23,8 @@ def fit_encoder(encoder: Encoder, rows: Rows, H: np.ndarray, n_clusters: int, ru
     """Teach the encoder the coordinates by regression from noisy input."""
     rng = run.rng("encoder")
     learner, target = Learner(encoder, rows, rng), torch.from_numpy(H).to(rows.device)
-    n_steps, step, settings = encoder_steps(len(rows), n_clusters, run.settings), 0, run.settings
+    n_steps, settings = encoder_steps(len(rows), n_clusters, run.settings), run.settings
+    step = restore(run.checkpoint.kept("encoder"), rng, learner.optimizer)
 
     def learn(batch: Tensor, step: int) -> dict[str, Tensor]:
         # beyond .1, errors count by size, not by square: a rare cluster is not drawn to a common one near it
@@ -34,6 +37,7 @@ def fit_encoder(encoder: Encoder, rows: Rows, H: np.ndarray, n_clusters: int, ru
         losses = mean_losses(map(learn, batches, count(step)))
         step += len(batches)
         run.monitor.record("encoder", step, losses)
+        run.keep("encoder", partial(state_of, step, rng, learner.optimizer))
 
 
 def take_step(
@@ -50,6 +54,38 @@ def take_step(
         optimizer.step()
     run.monitor.advance(stage)
     return terms
+
+
+def state_of(step: int, rng: Generator, *optimizers: torch.optim.Optimizer) -> Arrays:
+    """What learning goes on from: the weights, what the optimizers remember of them, and the random numbers."""
+    arrays = {"step": np.array(step), "rng": as_bytes(rng.bit_generator.state)}
+    for i, optimizer in enumerate(optimizers):
+        remembered = optimizer.state_dict()["state"]
+        for j, weights in enumerate(_weights(optimizer)):
+            tensors = {"weights": weights, **remembered.get(j, {})}
+            arrays |= {f"{i}.{j}.{name}": tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+    return arrays
+
+
+def restore(state: Arrays, rng: Generator, *optimizers: torch.optim.Optimizer) -> int:
+    """Go on from what `state_of` gave, if anything; returns the step."""
+    if not state:
+        return 0
+    rng.bit_generator.state = from_bytes(state["rng"])
+    for i, optimizer in enumerate(optimizers):
+        remembered: dict[int, dict[str, Tensor]] = {}
+        for j, weights in enumerate(_weights(optimizer)):
+            own = f"{i}.{j}."
+            tensors = {name.removeprefix(own): torch.tensor(a) for name, a in state.items() if name.startswith(own)}
+            with torch.no_grad():
+                weights.copy_(tensors.pop("weights"))
+            remembered |= {j: tensors} if tensors else {}
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": remembered})
+    return int(state["step"])
+
+
+def _weights(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [weights for group in optimizer.param_groups for weights in group["params"]]
 
 
 def encoder_steps(

@@ -8,8 +8,9 @@ from torch.nn.functional import smooth_l1_loss
 
 from scvcc._clusters.assignment import nearest_center
 from scvcc._training import losses as _losses
+from scvcc._training.checkpoint import Arrays
 from scvcc._training.encoder import Encoder, Rows
-from scvcc._training.fitting import Learner, shuffled_batches, take_step
+from scvcc._training.fitting import Learner, restore, shuffled_batches, state_of, take_step
 from scvcc._training.graph import entry_rows
 from scvcc._training.monitor import mean_losses
 from scvcc._training.run import Run
@@ -29,6 +30,7 @@ def train_jointly(encoder: Encoder, rows: Rows, H: np.ndarray, centers: np.ndarr
     while stage.step < stage.total_steps:
         losses = stage.run_epoch()
         run.monitor.record("joint", stage.step, losses, labels=stage.labels())
+        run.keep("joint", stage.state)
     return stage.centers.detach().cpu().numpy()
 
 
@@ -53,6 +55,15 @@ class JointStage:
         self.optimizers = self.learner.optimizer, torch.optim.SGD([self.centers])  # Adam makes centers drift
         self.rates = boundary_rates(run.graph.data), contraction_rates(run.graph.data)
         self.strength = [torch.from_numpy(_point_strength(run.graph, r)).to(self.device) for r in self.rates]
+
+        if kept := run.checkpoint.kept("joint"):
+            self.bank, self.epoch = torch.tensor(kept.pop("bank")).to(self.device), int(kept.pop("epoch"))
+            self.step = restore(kept, self.rng, *self.optimizers)
+
+    def state(self) -> Arrays:
+        """What a checkpoint keeps."""
+        own = {"bank": self.bank.cpu().numpy(), "epoch": np.array(self.epoch)}
+        return own | state_of(self.step, self.rng, *self.optimizers)
 
     def labels(self) -> np.ndarray:
         return nearest_center(self.bank.cpu().numpy(), self.centers.detach().cpu().numpy())

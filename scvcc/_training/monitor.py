@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +12,7 @@ from numpy.random import Generator
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from scvcc._training.checkpoint import Arrays, as_bytes, from_bytes
 from scvcc._training.losses import drawn_losses, self_training_loss, weighted_total
 from scvcc._training.sampling import augmented_edges, draw_pairs
 from scvcc._training.settings import Settings
@@ -23,7 +24,7 @@ class Monitor:
     """Collects the records of all stages and shows one progress bar over them."""
 
     def __init__(self, total_steps: int, *, show: bool) -> None:
-        self._records: list[dict[str, object]] = []
+        self._records: list[dict[str, Any]] = []
         self._labels: np.ndarray | None = None
         self._bar = tqdm(total=total_steps, disable=not (show and _is_watched()), desc="VCC", unit="step", leave=False)
 
@@ -53,6 +54,16 @@ class Monitor:
         self._records.append({"stage": stage, "step": step, "label_change": change, **values})
         self._bar.set_postfix(loss=f"{values['total']:.3f}", refresh=False)
         return change
+
+    def state(self) -> Arrays:
+        """What a checkpoint keeps."""
+        return {"records": as_bytes(self._records)} | ({} if self._labels is None else {"labels": self._labels})
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from what `state` gave, if anything."""
+        if state:
+            self._records, self._labels = from_bytes(state["records"]), state.get("labels")
+            self._bar.update(sum({record["stage"]: record["step"] for record in self._records}.values()))
 
     def history(self) -> dict[str, np.ndarray]:
         """The records as columns of equal length; NaN where a value was not defined."""

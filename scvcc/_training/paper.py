@@ -1,5 +1,7 @@
 """The paper's objective read literally, end to end with SGD: for comparison with the recipe."""
 
+from functools import partial
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -10,7 +12,7 @@ from scvcc._clusters.counts import estimate_n_clusters
 from scvcc._clusters.partition import kmeans_labels
 from scvcc._training import losses as _losses
 from scvcc._training.encoder import Encoder, Rows, encode
-from scvcc._training.fitting import take_step
+from scvcc._training.fitting import restore, state_of, take_step
 from scvcc._training.monitor import mean_losses
 from scvcc._training.ranks import gathered, own_slice, sum_gradients
 from scvcc._training.run import Outcome, Run
@@ -28,12 +30,13 @@ def train_paper(encoder: Encoder, rows: Rows, run: Run) -> Outcome:
     start = encode(encoder, rows).cpu().numpy()
     stage, settled = PaperStage(encoder, rows, run), 1e-3
     n_epochs, n_steps = planned_epochs(run.graph, run.settings)
-    for epoch in range(n_epochs):
+    for epoch in range(stage.resume(), n_epochs):
         losses = stage.run_epoch(n_steps, beta(epoch))
         stage.refresh()
         change = run.monitor.record("paper", (epoch + 1) * n_steps, losses, labels=stage.labels())
         if change < settled:
             break
+        run.keep("paper", partial(state_of, epoch + 1, stage.rng, stage.optimizer))
     return stage.centers.detach().cpu().numpy(), stage.labels(), stage.H.cpu().numpy(), {"start": start}
 
 
@@ -52,6 +55,16 @@ class PaperStage:
         sum_gradients(encoder, self.optimizer)
         self.centers = torch.empty(0, run.settings.latent_dim, device=rows.device)  # none before `refresh`
 
+    def resume(self) -> int:
+        """Go on from a checkpoint, if there is one; returns the epoch."""
+        kept = self.run.checkpoint.kept("paper")
+        if kept:
+            self._learn_centers(kept[f"0.{len(list(self.encoder.parameters()))}.weights"])
+        epoch = restore(kept, self.rng, self.optimizer)
+        if kept:
+            self.refresh()
+        return epoch
+
     def labels(self) -> np.ndarray:
         return nearest_center(self.H.cpu().numpy(), self.centers.detach().cpu().numpy())
 
@@ -59,16 +72,18 @@ class PaperStage:
         """Embed all points; start the centers if there are none; cluster frequencies over all points."""
         self.H = encode(self.encoder, self.rows)
         if not len(self.centers):
-            self.centers = self._start_centers(self.H.cpu().numpy())
-            self.optimizer.add_param_group({"params": [self.centers], "weight_decay": 0.0})
+            self._learn_centers(self._start_centers(self.H.cpu().numpy()))
         with torch.no_grad():
             self.frequencies = _losses.soft_assignment(self.H, self.centers).sum(dim=0)
 
-    def _start_centers(self, H: np.ndarray) -> Tensor:
+    def _learn_centers(self, centers: np.ndarray) -> None:
+        self.centers = torch.from_numpy(centers.astype(np.float32)).to(self.rows.device).requires_grad_()
+        self.optimizer.add_param_group({"params": [self.centers], "weight_decay": 0.0})
+
+    def _start_centers(self, H: np.ndarray) -> np.ndarray:
         rng, settings = self.rng, self.run.settings
         K = settings.n_clusters or estimate_n_clusters(H, self.run.graph, rng, settings.min_cluster_size)
-        means = cluster_means(H, kmeans_labels(H, K, rng), K)
-        return torch.from_numpy(means.astype(np.float32)).to(self.rows.device).requires_grad_()
+        return cluster_means(H, kmeans_labels(H, K, rng), K)
 
     def run_epoch(self, n_steps: int, beta: float) -> dict[str, float]:
         """An epoch of steps; returns the mean of each loss."""

@@ -2,16 +2,18 @@
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
+from scvcc import __version__
 from scvcc._clusters.assignment import fill_empty_clusters
 from scvcc._clusters.counts import estimate_partition
 from scvcc._clusters.evidence import Points, clearly_parted, merge_unsupported
 from scvcc._clusters.partition import choose_partition
+from scvcc._training.checkpoint import Checkpoint
 from scvcc._training.encoder import Encoder, Rows, encode
 from scvcc._training.fitting import encoder_steps, fit_encoder
 from scvcc._training.graph import Matrix
@@ -48,10 +50,12 @@ def train(
     seed: int,
     progress: bool,
     points: Points | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Trained:
     """Train on the rows of `X` and their latent graph with the objective that `settings` names.
 
-    Evidence for clusters is sought in `points`, the same rows; without them none is.
+    Evidence for clusters is sought in `points`, the same rows; without them none is. Goes on from a `checkpoint` of the same
+    training.
     """
     generator = torch.Generator().manual_seed(draw_seed(stream(seed, "weights")))
     encoder = Encoder(X.shape[1], settings.hidden, settings.latent_dim, generator)
@@ -60,7 +64,12 @@ def train(
     rows = Rows(X, device)
     objective = train_paper if settings.objective == "paper" else train_compact
     with Monitor(planned_steps(graph, settings), show=progress and rank() == 0) as monitor:
-        centers, labels, structure, stages = objective(encoder, rows, Run(graph, settings, seed, monitor, points))
+        run = Run(graph, settings, seed, monitor, points, checkpoint or Checkpoint())
+        batch = None if points is None else points.batch
+        facts = {"graph": graph, "batch": batch, "random_state": seed, "version of scvcc": __version__}
+        run.checkpoint.match(X=X, **facts, **asdict(settings))
+        monitor.restore(run.checkpoint.kept("monitor"))
+        centers, labels, structure, stages = objective(encoder, rows, run)
     H = encode(encoder, rows).cpu().numpy()
     return Trained(encoder, fill_empty_clusters(H, centers, labels), H, structure, from_first(monitor.history), stages)
 
@@ -76,10 +85,10 @@ def train_compact(encoder: Encoder, rows: Rows, run: Run) -> Outcome:
 
 def find_coordinates(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """Coordinates in many dimensions, clusters in them and their centers on the map; start and end of the map."""
-    start, structure = optimize_structure(run)
-    labels = find_clusters(structure, run)
+    start, structure = run.once("structure", lambda: optimize_structure(run))
+    (labels,) = run.once("clusters", lambda: (find_clusters(structure, run),))
     placed = place_clusters(structure, labels, run)
-    H, centers = optimize_map(placed, labels, run)
+    H, centers = run.once("map", lambda: optimize_map(placed, labels, run))
     return structure, labels, centers, {"start": start, "placed": placed, "coordinates": H}
 
 

@@ -3,7 +3,8 @@
 There is one random stream for each stage, so that a change in one stage leaves the draws of the others alone.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 from numpy.random import Generator
 
 from scvcc._clusters.evidence import Points
+from scvcc._training.checkpoint import Arrays, Checkpoint
 from scvcc._training.monitor import Gauge, Monitor
 from scvcc._training.settings import Settings
 
@@ -41,10 +43,24 @@ class Run:
     seed: int
     monitor: Monitor
     points: Points | None = None  # what evidence for clusters is sought in; None: none is sought
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     def rng(self, stage: str) -> Generator:
         """Random numbers for a stage; every call starts the stage's stream anew."""
         return stream(self.seed, stage)
+
+    def once(self, stage: str, compute: Callable[[], tuple[np.ndarray, ...]]) -> list[np.ndarray]:
+        """What a stage computes, or has computed before the fit was ended."""
+        kept = self.checkpoint.kept(stage)
+        if not kept:
+            kept = {str(i): array for i, array in enumerate(compute())}
+            self.keep(stage, lambda: kept)
+        return [kept[str(i)] for i in range(len(kept))]
+
+    def keep(self, stage: str, state: Callable[[], Arrays]) -> None:
+        """Keep the state of a stage, and what was recorded so far, if there is a checkpoint."""
+        if self.checkpoint.path is not None:
+            self.checkpoint.keep(**{stage: state(), "monitor": self.monitor.state()})
 
     @cached_property
     def gauge(self) -> Gauge:

@@ -22,7 +22,7 @@ from scvcc._anndata.query import check_target
 from scvcc._anndata.representation import Request
 from scvcc._model.checks import as_seed, validated, warn
 from scvcc._model.derived import expect_shrunk
-from scvcc._model.parameters import checked_settings, resolve_device
+from scvcc._model.parameters import checked_settings, opened_checkpoint, resolve_device
 from scvcc._model.vcc import VCC
 
 
@@ -115,7 +115,7 @@ def vcc(
     copy
         Return a copy with the result instead of writing to `adata`.
     **kwargs
-        Further settings of :class:`~scvcc.VCC`, such as `hidden`, `latent_dim`, `keep_stages` or `progress`.
+        Further settings of :class:`~scvcc.VCC`, such as `hidden`, `latent_dim`, `keep_stages`, `checkpoint` or `progress`.
 
     Returns
     -------
@@ -218,6 +218,7 @@ def _check_run(adata: AnnData, model: VCC, request: Request, part: Part) -> None
         raise ValueError(f"There are {n_cells} cells to cluster: at least 2 are needed.")
     checked_settings(model, n_cells)
     resolve_device(model.device)
+    opened_checkpoint(model)
     sketched = model.max_train_cells is not None and adata.n_obs > model.max_train_cells
     results.check_key(adata, key, "confidence", "leaf", *(["trained"] if sketched else []), layer=request.layer)
 

@@ -127,6 +127,33 @@ def test_errors_reach_all(tmp_path):
     assert code == 1 and errors.count("needs at least 400 rows") >= 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", [2, 6])
+def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, ends):
+    """The first process ends without a word after so many writes; the second launch gives what one without an end gives."""
+    assert ended(launch(tmp_path))[0] == 0
+    whole = [dict(np.load(tmp_path / f"{rank}.npz")) for rank in range(2)]
+    count = f"""
+from scvcc._training import checkpoint
+checkpoint.SHARE, original, writes = 1e9, checkpoint.write_atomically, []
+def write(*args):
+    original(*args)
+    writes.append(args)
+    if len(writes) == {ends}:
+        os._exit(1)
+checkpoint.write_atomically = write
+"""
+    settings = SETTINGS["compact"] + ", checkpoint='fit'"
+    assert ended(launch(tmp_path, settings=settings, before=count))[0] == 1
+    assert (tmp_path / "fit").exists()
+    assert ended(launch(tmp_path, settings=settings))[0] == 0
+    assert not (tmp_path / "fit").exists()
+    for rank in range(2):
+        again = np.load(tmp_path / f"{rank}.npz")
+        for name, values in whole[rank].items():
+            np.testing.assert_array_equal(again[name], values, err_msg=name)
+
+
 def test_alone_nothing_changes():
     H = torch.zeros(5, 2, requires_grad=True)
     assert gathered(H, 5) is H

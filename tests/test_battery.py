@@ -319,7 +319,7 @@ OTHER_NAMES = {  # an error about the data behind an argument may name the place
     "use_rep": r"adata\.obsm\[", "layer": r"adata\.layers\[", "neighbors_key": r"adata\.uns\[", "obsp": r"adata\.obsp\[",
     "key": r"adata|run named", "embedding": "X", "path": "file|cannot be loaded|read-only|a directory", "reference": "cannot be loaded|fitted|file",
     "batch_key": r"adata\.obs", "groupby": r"adata\.obs|column", "by": r"adata\.obs|column", "color": r"adata\.obs",
-    "labels": "embedding", "distances": "graph", "save_to": "directory|path", "checkpoint": "path|not a file",
+    "labels": "embedding", "distances": "graph", "save_to": "directory|path", "checkpoint": "path|directory|not a file",
 }  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def batch_mixing(graph: sp.spmatrix | sp.sparray, batch: ArrayLike) -> np.ndarra
     Returns
     -------
     Scores (n,): 0 where all neighbors are of the cell's own batch, 1 where they are as mixed as all cells. It can exceed
-    1, and is NaN for a cell without neighbors.
+    1, and is NaN for a cell without neighbors, and for all cells of a single batch.
 
     Examples
     --------

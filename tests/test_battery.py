@@ -38,7 +38,7 @@ KINDS = {
     "int": "n_clusters? n_pcs? n_neighbors latent_dim min_cluster_size batch_size epochs? max_train_cells? n_jobs? "
     "n_runs n_comps runners_up ncols",
     "float": "share batch_strength learning_rate min_confidence? max_novelty? size?",
-    "bool": "support copy progress keep_stages normalize return_fig frameon show? use_raw? tfidf?",
+    "bool": "support merge_unsupported copy progress keep_stages normalize return_fig frameon show? use_raw? tfidf?",
     "dict": "loss_weights? extra?",
 }
 KIND_OF = {name.rstrip("?"): kind for kind, names in KINDS.items() for name in names.split()}

@@ -1,10 +1,13 @@
 """What a run is trained on: cells, their representation and their graph, found in `adata` without changing it."""
 
+from __future__ import annotations
+
+import inspect
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from anndata import AnnData
@@ -18,6 +21,9 @@ from scvcc._model.neighbors import Batches, search
 from scvcc._model.rows import take_rows
 from scvcc._model.vcc import VCC
 from scvcc._training.graph import Matrix
+
+if TYPE_CHECKING:
+    from scvcc._anndata.results import Run
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,15 @@ def find_inputs(
         return X, _graph_of_rows_trained_on(X, model, representation, request.seed, batches), representation
     graph = graph or built_graph(adata, representation, request)
     return X, graph if part.column is None else graph.restricted_to(part.cells), representation
+
+
+def find_again(adata: AnnData, run: Run) -> tuple[VCC, Matrix, Graph, np.ndarray]:
+    """The estimator of a run, its rows, their graph, and the numbers of the cells that the graph is of."""
+    model = estimator({name: value for name, value in run.params.items() if name in inspect.signature(VCC).parameters})
+    part = Part(run.cells, None if run.cells.all() else str(run.column.name))
+    X, graph, _ = find_inputs(adata, model, run.request, part, sketch=run.params.get("max_train_cells") is not None)
+    cells = np.flatnonzero(run.cells)
+    return model, X, graph, cells if graph.rows is None else cells[graph.rows]
 
 
 def _searches_itself(

@@ -36,14 +36,15 @@ class StoredTree:
     leaf: np.ndarray
     p: np.ndarray
 
-    def labels(self, n_clusters: int, others: pd.Series) -> pd.Categorical:
-        """Names of the clusters of a cut; cells that were not clustered keep their name in `others`."""
+    def labels(self, n_clusters: int, others: pd.Series, group: np.ndarray | None = None) -> pd.Categorical:
+        """Names of the clusters of a cut, those of a `group` joined; cells that were not clustered keep theirs in `others`."""
         names = self.tree.names(n_clusters, self.clusters)
+        names = names if group is None else self.tree.joined(names, group)
         label = others.astype(object).map(str, na_action="ignore").to_numpy(object, copy=True)
         known = self.leaf >= 0
         label[known] = np.array(names, dtype=object)[self.tree.cut(n_clusters)[self.leaf[known]]]
         rest = [name for name in dict.fromkeys(label[~known]) if isinstance(name, str) and name not in names]
-        return pd.Categorical(label, categories=[*names, *sorted(rest)])
+        return pd.Categorical(label, categories=[*dict.fromkeys(names), *sorted(rest)])
 
 
 def stored_tree(adata: AnnData, key: str) -> StoredTree:

@@ -62,6 +62,23 @@ class Tree:
             name[kept], name[absorbed] = f"{name[kept]},0", f"{name[kept]},1"
         return [name[leaf] for leaf in sorted(name)]
 
+    def joined(self, names: Sequence[str], group: np.ndarray) -> list[str]:
+        """The name of each cluster of a cut where those of a `group` become one.
+
+        "3,0" and "3,1" are "3" again; "3,0" and "4" are "3,0+4".
+        """
+        n_leaves, n_clusters = len(self.cluster), len(names)
+        first = np.unique(self.cut(n_clusters), return_index=True)[1].tolist()
+        name, own = dict(zip(first, names, strict=True)), dict(zip(first, group.tolist(), strict=True))
+        whole = set(first)  # nodes that lie in one group
+        for kept, absorbed in self.merges[n_leaves - n_clusters : n_leaves - len(self.first)].tolist():
+            if {kept, absorbed} <= whole and own[kept] == own[absorbed]:
+                name[kept] = name[kept].removesuffix(",0")
+                del name[absorbed]
+            else:
+                whole.discard(kept)
+        return ["+".join(part for node, part in name.items() if own[node] == k) for k in group.tolist()]
+
     def sides(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The leaves of the two nodes of each merge."""
         members = {leaf: np.array([leaf]) for leaf in range(len(self.cluster))}

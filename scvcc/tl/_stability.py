@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +10,10 @@ from anndata import AnnData
 from numpy.random import Generator, RandomState
 
 from scvcc._anndata import results
-from scvcc._anndata.inputs import Part, estimator, find_inputs
+from scvcc._anndata.inputs import find_again
 from scvcc._anndata.matrices import check_adata
 from scvcc._model.checks import as_seed, validated
 from scvcc._model.parameters import checked_settings
-from scvcc._model.vcc import VCC
 from scvcc._training.explore import recurrence
 from scvcc._training.graph import given_graph
 
@@ -81,11 +79,7 @@ def stability(
     name = f"{key}_stability"
     results.refuse_strangers(adata, key, [f"obs/{name}", f"uns/{name}"])
     seed = as_seed(random_state)
-    model = estimator({name: value for name, value in run.params.items() if name in inspect.signature(VCC).parameters})
-    part = Part(run.cells, None if run.cells.all() else key)
-    X, graph, _ = find_inputs(adata, model, run.request, part, sketch=run.params.get("max_train_cells") is not None)
-    cells = np.flatnonzero(run.cells)
-    members = cells if graph.rows is None else cells[graph.rows]
+    model, X, graph, members = find_again(adata, run)
     labels, categories = run.labels(members)
     kept = round(share * len(members))
     if kept < len(categories) or kept == len(members):

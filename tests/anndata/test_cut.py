@@ -69,6 +69,44 @@ def test_support_is_that_of_the_two_sides(adata):
     assert (p[np.isfinite(p)][:2] > LEVEL).all()
 
 
+def test_clusters_are_merged_until_all_neighbors_are_supported(adata):
+    scvcc.tl.cut(adata, 12, merge_unsupported=True)  # six blobs, of which the run parts four
+    assert scvcc.metrics.ari(adata.obs["kind"], adata.obs["vcc_supported"]) == 1.0
+    assert "vcc_12" not in adata.obs
+    names = adata.obs["vcc_supported"].cat.categories
+    assert sorted({name.split(",")[0] for name in names}) == ["0", "1", "2", "3"]
+    assert sorted(name.count(",") for name in names) == [0, 0, 1, 1, 1, 1]
+    scvcc.tl.test_clusters(adata, "vcc_supported")
+    assert adata.uns["vcc_supported_support"]["pairs"]["supported"].all()
+
+
+@pytest.mark.parametrize("n_clusters", [2, 5])  # above and below the clusters of the run
+def test_one_hump_is_one_cluster_at_every_level(n_clusters):
+    noise = ad.AnnData(np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32))
+    scvcc.tl.vcc(noise, 3, **SETTINGS)
+    scvcc.tl.cut(noise, n_clusters, key_added="one", merge_unsupported=True)
+    assert set(noise.obs["one"]) == set(noise.obs["one"].cat.categories) == {"0+1+2"}
+
+
+def test_a_batch_is_no_evidence():
+    adata = ad.AnnData(np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32))
+    adata.obs["batch"] = np.tile(["a", "b"], 150)
+    adata.X[1::2, 0] += 4.5
+    scvcc.tl.vcc(adata, 2, n_neighbors=40, key_added="plain", **SETTINGS)
+    scvcc.tl.vcc(adata, 2, batch_key="batch", batch_strength=0, n_neighbors=40, **SETTINGS)
+    for key, found in {"plain": 2, "vcc": 1}.items():
+        scvcc.tl.cut(adata, 3, key=key, merge_unsupported=True)
+        assert adata.obs[f"{key}_supported"].nunique() == found
+
+
+def test_merging_in_a_part_of_the_cells(adata):
+    inside = (adata.obs["vcc"] == "0").to_numpy()
+    scvcc.tl.vcc(adata, 2, restrict_to=("vcc", ["0"]), **SETTINGS)
+    scvcc.tl.cut(adata, 6, key="vcc_R", merge_unsupported=True)
+    assert scvcc.metrics.ari(adata.obs["kind"][inside], adata.obs["vcc_R_supported"][inside]) == 1.0
+    assert (adata.obs["vcc_R_supported"][~inside].astype(str) == adata.obs["vcc"][~inside].astype(str)).all()
+
+
 def test_nothing_else_is_replaced(adata):
     adata.obs["mine"] = "a"
     for name in ("mine", "vcc", "vcc_leaf"):

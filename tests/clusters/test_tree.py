@@ -48,6 +48,27 @@ def test_names_begin_with_those_of_the_clusters():
     assert TREE.names(2, ["B", "T", "NK"]) == ["B+NK", "T"]
 
 
+@pytest.mark.parametrize(
+    ("group", "names"),
+    [
+        ([0, 1, 2, 3, 4, 5], ["0,0,0", "0,0,1", "0,1", "1", "2,0", "2,1"]),
+        ([0, 0, 2, 3, 4, 4], ["0,0", "0,0", "0,1", "1", "2", "2"]),
+        ([0, 0, 0, 3, 4, 5], ["0", "0", "0", "1", "2,0", "2,1"]),
+        ([0, 1, 0, 3, 4, 5], ["0,0,0+0,1", "0,0,1", "0,0,0+0,1", "1", "2,0", "2,1"]),  # not a node of the tree
+        ([0, 1, 1, 1, 1, 5], ["0,0,0", *["0,0,1+0,1+1+2,0"] * 4, "2,1"]),
+        ([0, 0, 0, 0, 4, 4], ["0+1", "0+1", "0+1", "0+1", "2", "2"]),
+        ([0, 0, 2, 3, 2, 2], ["0,0", "0,0", "0,1+2", "1", "0,1+2", "0,1+2"]),
+    ],
+)
+def test_parts_that_make_up_a_node_go_by_its_name(group, names):
+    assert TREE.joined(TREE.names(6), np.array(group)) == names
+
+
+def test_names_of_coarse_clusters_that_are_joined():
+    assert TREE.joined(["B", "T", "NK"], np.array([0, 0, 2])) == ["B+T", "B+T", "NK"]
+    assert TREE.joined(["B+NK", "T"], np.array([0, 1])) == ["B+NK", "T"]
+
+
 def test_sides_are_the_leaves_of_both_nodes():
     sides = [(a.tolist(), b.tolist()) for a, b in TREE.sides()]
     assert sides[2:] == [([0, 1], [2]), ([0, 1, 2], [4, 5]), ([0, 1, 2, 4, 5], [3])]

@@ -6,8 +6,8 @@
   compared with the share of rows that both put into the same cluster
 - `unseen`: one type of cells is left out of the fitted half; confidence, novelty of single cells and pooled, and the distance
   to the fitted rows are judged by how well they tell its cells from new cells of the other types, and the novelty also by
-  how many cells of both it leaves unassigned
-- `shift`: the novelty of whole queries that are like the reference, or not
+  how many cells of both it leaves unassigned. Again with a reference of five clusters too few or too many, and with documents
+- `shift`: the novelty of whole queries that are like the reference, or not, such as cells of other donors
 - `time`: seconds for 100,000 new cells
 
 Each measurement runs in a process of its own and adds lines to `benchmarks/results/newcells.csv`; what is there already
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from tqdm import tqdm
 
 from .data import IMAGES, N_PCS, SETS, Data, data_folder, load, present
@@ -47,9 +48,13 @@ SPLITS: dict[str, tuple[str, ...]] = {
     "baron": (HALF,),
     "ifnb": (HALF, "stim = CTRL", "stim = STIM", "half of the donors"),
 }
+WRONG_K = {f"{HALF}, K - 5": -5, f"{HALF}, K + 5": 5}
 UNSEEN = ("scmixology", "zheng", "kidney", "baron", "covid", "ifnb", "pbmc3k")
+UNSEEN_TOPICS = ("bbc", "r8")
 AGAIN = ("scmixology", "zheng", "baron", "kidney", "covid", "pbmc3k", "paul15", "bbc", "usps", "ifnb")
-SHIFTS = ("half", "half of the donors", "stim = CTRL")  # of the IFN-β set
+DONORS = "half of the donors"
+SHIFTS = {"ifnb": (HALF, DONORS, "stim = CTRL"), "covid": (HALF, DONORS), "baron": (HALF, DONORS)}
+DONOR = {"ifnb": "donor", "covid": "sample", "baron": "donor"}
 LEAST_CELLS = 20  # of a type that is left out
 FEW_CELLS = 30  # fitted ones of a rare type
 LIMIT = 0.99  # the default of `tl.map_query`
@@ -73,8 +78,11 @@ def jobs(seeds: list[int] | None = None) -> list[Job]:
             repeats = 3 if name in ("mnist", "ifnb") else 5
             found += [Job("transfer", name, split, seed) for seed in seeds or range(repeats)]
     found += [Job("again", name, "thirds", seed) for name in AGAIN for seed in seeds or range(3)]
-    found += [Job("unseen", name, HALF, seed) for name in UNSEEN for seed in seeds or range(1)]
-    found += [Job("shift", "ifnb", split, seed) for split in SHIFTS for seed in seeds or range(1)]
+    found += [Job("unseen", name, HALF, seed) for name in (*UNSEEN, *UNSEEN_TOPICS) for seed in seeds or range(3)]
+    found += [Job("unseen", name, split, seed) for split in WRONG_K for name in UNSEEN for seed in seeds or range(1)]
+    found += [
+        Job("shift", name, split, s) for name, splits in SHIFTS.items() for split in splits for s in seeds or range(3)
+    ]
     return found + [Job("time", "ifnb", HALF, seed) for seed in seeds or range(3)]
 
 
@@ -91,9 +99,9 @@ def split_rows(job: Job, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     elif job.split.startswith("stim"):
         chosen = _column(job.set, folder, "stim") == job.split.removeprefix("stim = ")
     else:
-        donor = _column(job.set, folder, "donor")
+        donor = _column(job.set, folder, DONOR[job.set])
         names = rng.permutation(np.unique(donor))
-        chosen = np.isin(donor, names[: len(names) // 2])
+        chosen = np.isin(donor, names[: -(-len(names) // 2)])
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
@@ -252,7 +260,7 @@ def unseen(job: Job, folder: Path) -> Rows:
         fit_rows, known, strange = *np.split(others, [len(others) // 2]), np.flatnonzero(y == left_out)
         data = load(job.set, folder, fit_rows)
         fit, new = data.rows(fit_rows), data.rows(np.concatenate([known, strange]))
-        model = fit_vcc(fit, len(np.unique(fit.y)), job.seed)
+        model = fit_vcc(fit, max(len(np.unique(fit.y)) + WRONG_K.get(job.split, 0), 2), job.seed)
         distances, _ = NearestNeighbors(n_neighbors=NEIGHBORS).fit(fit.features).kneighbors(new.features)
         alone, pooled = novelties(model, fit, new.X, job.seed)
         is_new = new.y == left_out
@@ -276,7 +284,8 @@ def unseen(job: Job, folder: Path) -> Rows:
 
 def apart(fit: Data, X: np.ndarray) -> float:
     """Distance of the center of some rows to the nearest center of a class, in standard deviations along this line."""
-    classes = [fit.X[fit.y == label] for label in np.unique(fit.y)]
+    known, X = (rows.toarray() if sp.issparse(rows) else rows for rows in (fit.X, X))
+    classes = [known[fit.y == label] for label in np.unique(fit.y)]
     lines = [rows.mean(axis=0) - X.mean(axis=0) for rows in classes]
     nearest = int(np.argmin([np.linalg.norm(line) for line in lines]))
     line = lines[nearest] / np.linalg.norm(lines[nearest])
@@ -285,15 +294,21 @@ def apart(fit: Data, X: np.ndarray) -> float:
 
 
 def shift(job: Job, folder: Path) -> Rows:
-    """Novelty of a whole query."""
+    """Novelty of a whole query; where donors are known, also with a reference fitted with them as batches."""
     fit_rows, new_rows = split_rows(job, folder)
     data = load(job.set, folder, fit_rows)
-    fit = data.rows(fit_rows)
-    model = fit_vcc(fit, data.n_classes, job.seed)
-    alone, pooled = novelties(model, fit, data.X[new_rows], job.seed)
-    found = {"unassigned": np.mean(pooled > LIMIT), "quartile": np.quantile(alone, 0.25)}
-    values = {name: round(float(value), 4) for name, value in found.items()}
-    return [{"method": "novelty", "item": "new", "n": len(new_rows)} | values]
+    fit, rows = data.rows(fit_rows), []
+    donor = _column(job.set, folder, DONOR[job.set])[fit_rows] if job.split == DONORS else None
+    is_known = np.bincount(fit.y, minlength=len(data.y))[data.y[new_rows]] >= FEW_CELLS
+    for batch in [None] if donor is None or len(set(donor)) == 1 else [None, donor]:
+        model = fit_vcc(fit, data.n_classes, job.seed, batch)
+        alone, pooled = novelties(model, fit, data.X[new_rows], job.seed)
+        found = {"unassigned": np.mean(pooled > LIMIT), "quartile": np.quantile(alone, 0.25)}
+        found |= {"lost": np.mean(pooled[is_known] > LIMIT)}
+        values = {name: round(float(value), 4) for name, value in found.items()}
+        method = "novelty" if batch is None else "novelty, with batches"
+        rows.append({"method": method, "item": "new", "n": len(new_rows)} | values)
+    return rows
 
 
 def times(job: Job, folder: Path) -> Rows:

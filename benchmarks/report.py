@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -12,6 +12,7 @@ import pandas as pd
 
 from .data import SETS
 from .methods import METHODS
+from .newcells import UNSEEN
 from .process import RESULTS
 from .run import (
     ABLATED,
@@ -65,14 +66,16 @@ NOTES = {
     "where each cluster is named after the most frequent class of its fitted rows, so that impure clusters count as errors of "
     "the confidence too.",
     "unseen": "One type at a time is left out of the fitted half. The table shows the AUROC for separating its cells from "
-    "new cells of the other types: mean over types, and range; 0.5 is chance. *Distance in PCA space* is the mean distance "
-    "to the 15 nearest of all fitted cells. *Pooled* is what `scvcc.tl.map_query` writes. Types with fewer than 20 cells are "
+    "new cells of the other types: mean over types, and range; 0.5 is chance. The last row has the standard deviation over seeds. *Distance in PCA space* is the mean distance "
+    "to the 15 nearest of all fitted cells (of documents: in TF-IDF). *Pooled* is what `scvcc.tl.map_query` writes. Types with fewer than 20 cells are "
     "not left out. Some types are subtypes of others, and no measure can recognize these as unknown.",
     "limit": "Share of cells left unassigned at the default limit: of types that were left out, far (their center is at least "
     "three standard deviations from that of the nearest fitted type) and near; of all other new cells; and of those whose type "
-    "has fewer than 30 fitted cells. Means over the types left out.",
+    "has fewer than 30 fitted cells. Means over the types left out. In the rows with K - 5 and K + 5, the reference has five clusters "
+    "fewer or more than types, at least two.",
     "shift": "Share of new cells left unassigned, and the lower quartile of the novelty of single cells, for queries like the "
-    "reference (0.25 is expected) and for one of another condition.",
+    "reference (0.25 is expected), of other donors, and of another condition. *Of known types*: of the cells whose type has at least "
+    "30 fitted cells. *As batches*: the reference was fitted with its donors as batches; the query is of donors that it has not seen.",
     "unknown_k": "VCC with `n_clusters=None`, Leiden at resolution 1, on the same graph. *Off by* is the mean over seeds of "
     "|found − true|.",
 }
@@ -289,27 +292,55 @@ def again_section(rows: pd.DataFrame) -> str:
 
 def unseen_section(rows: pd.DataFrame) -> str:
     methods = list(dict.fromkeys(rows.method))
-    lines = []
-    for name, group in rows.groupby("set", sort=False):
-        by_method = [select(group, method=method).auroc for method in methods]
+    lines, mine = [], select(rows, split="half")
+    for name, group in mine.groupby("set", sort=False):
+        by_method = [select(group, method=method).groupby("item").auroc.mean() for method in methods]
         cells = [f"{auroc.mean():.3f} ({auroc.min():.2f}–{auroc.max():.2f})" for auroc in by_method]
-        lines.append([TITLES[name], str(group.item.nunique()), *cells])
-    means = [f"{rows[rows.method == m].groupby('set').auroc.mean().mean():.3f}" for m in methods]
-    lines.append(["*mean of the sets*", "", *means])
-    table = markdown(("set", "types", *methods), lines)
+        lines.append([TITLES[name], str(group.item.nunique()), str(group.seed.nunique()), *cells])
+    cells = mine[mine.set.isin(UNSEEN)]
+    lines.append(
+        ["*mean of the sets of cells*", "", "", *(over_seeds(select(cells, method=m), mean_auroc) for m in methods)]
+    )
+    table = markdown(("set", "types", "seeds", *methods), lines)
     return f"### Types that the model has not seen\n\n{NOTES['unseen']}\n\n{table}\n{limit_table(rows)}"
 
 
+def mean_auroc(rows: pd.DataFrame) -> float:
+    return float(rows.groupby("set").auroc.mean().mean())
+
+
+def over_seeds(rows: pd.DataFrame, value: Callable[[pd.DataFrame], float], digits: int = 3) -> str:
+    """Mean of a value over seeds, and its standard deviation."""
+    found = pd.Series([value(group) for _, group in rows.groupby("seed")]).dropna()
+    return f"{found.mean():.{digits}f}" + (f" ±{found.std():.{digits}f}" if len(found) > 1 else "")
+
+
 def limit_table(rows: pd.DataFrame) -> str:
-    """Shares of cells left unassigned by the default limit, for far and near types apart."""
+    """Shares of cells left unassigned by the default limit, for far and near types apart, and with another K."""
+    parts = [("", rows[(rows.split == "half") & rows.set.isin(UNSEEN)])]
+    parts += [
+        (split.removeprefix("half"), select(rows, split=split))
+        for split in dict.fromkeys(rows.split)
+        if split != "half"
+    ]
+    parts += [(", documents", rows[~rows.set.isin(UNSEEN)])]
     lines = []
-    for method in ("novelty, single", "novelty, pooled"):
-        mine = select(rows, method=method)
-        parts = mine[mine.apart >= FAR], mine[mine.apart < FAR]
-        caught = [f"{part.unassigned.mean():.2f} ({len(part)} types)" for part in parts]
-        lines.append([method, *caught, f"{mine.lost.mean():.3f}", f"{mine.rare.mean():.2f}"])
+    for what, part in parts:
+        for method in ("novelty, single", "novelty, pooled"):
+            mine = select(part, method=method)
+            if mine.empty:
+                continue
+            far, near = mine[mine.apart >= FAR], mine[mine.apart < FAR]
+            caught = [
+                f"{over_seeds(some, lambda t: t.unassigned.mean(), 2)} ({some.groupby(['set', 'item']).ngroups} types)"
+                for some in (far, near)
+            ]
+            known = [over_seeds(mine, lambda t: t.lost.mean()), over_seeds(mine, lambda t: t.rare.mean(), 2)]
+            lines.append([method + what, str(mine.seed.nunique()), over_seeds(mine, mean_auroc), *caught, *known])
     header = (
         "more than 0.99",
+        "seeds",
+        "AUROC",
         "cells of far types",
         "cells of near types",
         "cells of known types",
@@ -319,9 +350,14 @@ def limit_table(rows: pd.DataFrame) -> str:
 
 
 def shift_section(rows: pd.DataFrame) -> str:
-    means = rows.groupby(["set", "split"], sort=False)[["unassigned", "quartile"]].mean()
-    lines = [[TITLES[name], split, *(f"{value:.2f}" for value in row)] for (name, split), row in means.iterrows()]
-    header = ("set", "fitted rows", "unassigned", "lower quartile of novelty")
+    lines = []
+    for (name, split, method), group in rows.groupby(["set", "split", "method"], sort=False):
+        how = split + (", as batches" if method.endswith("batches") else "")
+        values = [
+            over_seeds(group, lambda t, c=column: t[c].mean(), 2) for column in ("unassigned", "lost", "quartile")
+        ]
+        lines.append([TITLES[name], how, str(group.seed.nunique()), *values])
+    header = ("set", "fitted rows", "seeds", "unassigned", "of known types", "lower quartile of novelty")
     return f"### Queries as a whole\n\n{NOTES['shift']}\n\n" + markdown(header, lines)
 
 

@@ -94,6 +94,13 @@ def test_types_that_are_left_out_are_scored(folder):
     assert rows.auroc.between(0, 1).all()
 
 
+@pytest.mark.slow
+def test_a_query_of_other_donors(folder):
+    rows = pd.DataFrame(newcells.shift(newcells.Job("shift", "ifnb", newcells.DONORS, 0), folder))
+    assert rows.method.tolist() == ["novelty", "novelty, with batches"]
+    assert (rows.unassigned < 0.1).all() and (rows.lost < 0.1).all() and rows.quartile.between(0.1, 0.5).all()
+
+
 def test_runs_resume():
     jobs = newcells.jobs()
     assert len(jobs) == len(set(jobs))
@@ -101,7 +108,7 @@ def test_runs_resume():
     done[1]["status"] = "timeout"
     assert newcells.still_to_do(jobs, done) == [jobs[1], *jobs[3:]]
     chosen = newcells.choose(newcells.parse(["unseen", "--sets", "zheng", "--seeds", "4"]))
-    assert chosen == [newcells.Job("unseen", "zheng", "half", 4)]
+    assert chosen == [newcells.Job("unseen", "zheng", split, 4) for split in ("half", *newcells.WRONG_K)]
 
 
 def test_page_of_new_points(tmp_path, monkeypatch):
@@ -130,8 +137,12 @@ def test_page_of_new_points(tmp_path, monkeypatch):
             found = {"method": method, "item": f"type {kind}", "auroc": auroc + kind / 10}
             found |= {"apart": 1 + 3 * kind, "unassigned": 0.4 + kind / 2, "lost": 0.02 + kind / 50, "rare": 0.1}
             rows.append(common | {"experiment": "unseen", "seed": 0} | found)
-    shifted = {"experiment": "shift", "set": "ifnb", "split": "stim = CTRL", "unassigned": 0.6, "quartile": 0.8}
-    rows.append(common | shifted | {"seed": 0, "method": "novelty", "item": "new"})
+            if method == "novelty, pooled":
+                rows.append(common | {"experiment": "unseen", "seed": 1} | found | {"auroc": 0.9})
+                rows.append(common | {"experiment": "unseen", "seed": 0} | found | {"split": "half, K + 5"})
+    shifted = {"experiment": "shift", "set": "ifnb", "split": "half of the donors", "item": "new", "quartile": 0.8}
+    for seed, method, unassigned in ((0, "novelty", 0.6), (1, "novelty", 0.8), (0, "novelty, with batches", 0.1)):
+        rows.append(common | shifted | {"seed": seed, "method": method, "unassigned": unassigned, "lost": 0.5})
     rows.append(common | {"experiment": "time", "seed": 0, "method": "predict", "item": "new", "cpu_seconds": 4.2})
     pd.DataFrame(rows).to_csv(tmp_path / "newcells.csv", index=False)
     text = report.new_cells_page(tmp_path / "newcells.csv")
@@ -141,9 +152,14 @@ def test_page_of_new_points(tmp_path, monkeypatch):
     assert wanted in text
     assert "| predict | 4.2 |" in text
     assert "| sorted PBMC | 2 | 0.100 | 0.100 | 0.100 | 0.200 | 0.200 | 0.200 |" in text  # expected calibration errors
-    assert "| sorted PBMC | 2 | 0.650 (0.60–0.70) | 0.750 (0.70–0.80) | 0.850 (0.80–0.90) |" in text
-    assert "| novelty, pooled | 0.90 (1 types) | 0.40 (1 types) | 0.030 | 0.10 |" in text
-    assert "| IFN-β PBMC | stim = CTRL | 0.60 | 0.80 |" in text
+    assert "| sorted PBMC | 2 | 2 | 0.650 (0.60–0.70) | 0.750 (0.70–0.80) | 0.875 (0.85–0.90) |" in text
+    assert (
+        "| novelty, pooled | 2 | 0.875 ±0.035 | 0.90 ±0.00 (1 types) | 0.40 ±0.00 (1 types) | 0.030 ±0.000 | 0.10 ±0.00 |"
+        in text
+    )
+    assert "| novelty, pooled, K + 5 | 1 | 0.850 | 0.90 (1 types) | 0.40 (1 types) | 0.030 | 0.10 |" in text
+    assert "| IFN-β PBMC | half of the donors | 2 | 0.70 ±0.14 | 0.50 ±0.00 | 0.80 ±0.00 |" in text
+    assert "| IFN-β PBMC | half of the donors, as batches | 1 | 0.10 | 0.50 | 0.80 |" in text
     assert (tmp_path / "reliability.png").exists()
 
 

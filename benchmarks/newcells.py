@@ -338,6 +338,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "experiment", nargs="*", default="all", choices=["all", "transfer", "again", "unseen", "shift", "time"]
     )
     parser.add_argument("--sets", nargs="+", choices=list(SETS), help="only these data sets")
+    parser.add_argument("--splits", nargs="+", help="only these ways to split the rows, such as half")
     parser.add_argument("--seeds", nargs="+", type=int, help="these seeds (default: 1 to 5, by experiment)")
     parser.add_argument("--data", help="folder of the data sets (default: $SCVCC_DATA, then ../shared/data)")
     parser.add_argument("--out", type=Path, default=RESULTS / "newcells.csv", help="CSV file that collects the results")
@@ -351,7 +352,9 @@ def choose(args: argparse.Namespace) -> list[Job]:
     return [
         job
         for job in jobs(args.seeds)
-        if ("all" in args.experiment or job.experiment in args.experiment) and job.set in (args.sets or SETS)
+        if ("all" in args.experiment or job.experiment in args.experiment)
+        and job.set in (args.sets or SETS)
+        and job.split in (args.splits or [job.split])
     ]
 
 

@@ -109,6 +109,8 @@ def test_runs_resume():
     assert newcells.still_to_do(jobs, done) == [jobs[1], *jobs[3:]]
     chosen = newcells.choose(newcells.parse(["unseen", "--sets", "zheng", "--seeds", "4"]))
     assert chosen == [newcells.Job("unseen", "zheng", split, 4) for split in ("half", *newcells.WRONG_K)]
+    chosen = newcells.choose(newcells.parse(["unseen", "--sets", "zheng", "bbc", "--splits", "half", "--seeds", "4"]))
+    assert chosen == [newcells.Job("unseen", name, "half", 4) for name in ("zheng", "bbc")]
 
 
 def test_page_of_new_points(tmp_path, monkeypatch):

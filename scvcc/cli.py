@@ -9,7 +9,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,9 +132,9 @@ def _fit(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _map(options: argparse.Namespace) -> dict[str, Any]:
-    adata = _read(options)
-    scvcc.tl.map_query(adata, options.model, **_chosen(options, MAP))
-    return _written(adata, options)
+    with _opened(options) as adata:
+        scvcc.tl.map_query(adata, options.model, **_chosen(options, MAP))
+        return _written(adata, options)
 
 
 def _plot(options: argparse.Namespace) -> dict[str, Any]:
@@ -150,11 +150,41 @@ def _chosen(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any
 
 
 def _read(options: argparse.Namespace) -> AnnData:
-    import anndata  # here, as `scvcc --help` should be quick
-    import scanpy
+    import anndata
+
+    _speak(options)
+    return (anndata.read_h5ad if options.input.suffix == ".h5ad" else anndata.read_zarr)(options.input)
+
+
+@contextmanager
+def _opened(options: argparse.Namespace) -> Iterator[AnnData]:
+    """The cells, whose matrices stay on disk if dask is there: they are read block by block, and written so."""
+    try:
+        import dask.array  # noqa: F401
+        import h5py
+        import zarr
+        from anndata.experimental import read_dispatched, read_elem_lazy
+    except ImportError:
+        yield _read(options)
+        return
+
+    def reader(read: Callable[[Any], Any], name: str, element: Any, iospec: Any) -> Any:
+        is_large = name.startswith(("/X", "/layers/", "/obsm/", "/obsp/", "/raw/X"))
+        lazy = is_large and iospec.encoding_type in ("array", "csr_matrix")
+        return (read_elem_lazy if lazy else read)(element)
+
+    _speak(options)
+    if options.input.suffix == ".zarr":
+        yield read_dispatched(zarr.open(str(options.input), mode="r"), reader)
+    else:
+        with h5py.File(options.input) as file:
+            yield read_dispatched(file, reader)
+
+
+def _speak(options: argparse.Namespace) -> None:
+    import scanpy  # here, as `scvcc --help` should be quick
 
     scanpy.settings.verbosity = 0 if options.quiet else 2
-    return (anndata.read_h5ad if options.input.suffix == ".h5ad" else anndata.read_zarr)(options.input)
 
 
 def _written(adata: AnnData, options: argparse.Namespace) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 import scanpy as sc
+import scipy.sparse as sp
 
 import scvcc
 from scvcc import cli
@@ -65,6 +67,48 @@ def test_commands_do_what_the_functions_do(cells, capsys):
     assert Path("map.pdf").read_bytes().startswith(b"%PDF")
     assert capsys.readouterr().out == ""
     assert not [name for name in os.listdir() if name.startswith(".")]
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_matrices_of_new_cells_stay_on_disk(suffix, cells, monkeypatch):
+    lazy, found = pytest.importorskip("dask.array").Array, {}
+    assert cli.main([*FIT, "--model", "model.safetensors"]) == 0
+    cells.raw = cells.copy()
+    cells.X = sp.csr_matrix(cells.X)
+    cells.layers["dense"] = cells.X.toarray()
+    cells.uns["table"] = cells.obs.head(3)
+    getattr(cells, f"write_{suffix}")(f"new.{suffix}")
+    in_memory = scvcc.tl.map_query
+
+    def spy(adata, *arguments, **named):
+        found.update(X=adata.X, raw=adata.raw.X, layer=adata.layers["dense"])
+        in_memory(adata, *arguments, **named)
+
+    monkeypatch.setattr(scvcc.tl, "map_query", spy)
+    assert cli.main(f"map new.{suffix} --model model.safetensors --out mapped.{suffix} --quiet".split()) == 0
+    in_memory(cells, "model.safetensors")
+    mapped = getattr(ad, f"read_{suffix}")(f"mapped.{suffix}")
+    for name in ("obs", "var"):
+        pd.testing.assert_frame_equal(getattr(mapped, name), getattr(cells, name))
+    for ours, theirs in (
+        (mapped.X, cells.X),
+        (mapped.raw.X, cells.raw.X),
+        (mapped.layers["dense"], cells.layers["dense"]),
+    ):
+        assert type(ours) is type(theirs) and (ours != theirs).sum() == 0
+    np.testing.assert_array_equal(mapped.obsm["X_vcc"], cells.obsm["X_vcc"])
+    assert {*mapped.uns} == {*cells.uns}
+    assert mapped.uns["vcc"]["summary"]["novelty"] == cells.uns["vcc"]["summary"]["novelty"]
+    pd.testing.assert_frame_equal(mapped.uns["table"], cells.uns["table"])
+    assert {name: isinstance(matrix, lazy) for name, matrix in found.items()} == dict.fromkeys(found, True)
+
+
+def test_new_cells_are_read_where_dask_is_missing(cells, monkeypatch):
+    assert cli.main([*FIT, "--model", "model.safetensors"]) == 0
+    monkeypatch.setitem(sys.modules, "dask.array", None)
+    assert cli.main("map cells.h5ad --model model.safetensors --out mapped.h5ad --quiet".split()) == 0
+    scvcc.tl.map_query(cells, "model.safetensors")
+    assert ad.read_h5ad("mapped.h5ad").obs["vcc"].tolist() == cells.obs["vcc"].tolist()
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,13 @@ def test_a_batch_is_no_evidence():
         assert adata.obs[f"{key}_supported"].nunique() == found
 
 
+def test_merging_where_a_sketch_was_trained_on():
+    adata = ad.AnnData(X.astype(np.float32))
+    scvcc.tl.vcc(adata, 4, max_train_cells=300, **SETTINGS)
+    scvcc.tl.cut(adata, 12, merge_unsupported=True)
+    assert scvcc.metrics.ari(KIND, adata.obs["vcc_supported"]) == 1.0
+
+
 def test_merging_in_a_part_of_the_cells(adata):
     inside = (adata.obs["vcc"] == "0").to_numpy()
     scvcc.tl.vcc(adata, 2, restrict_to=("vcc", ["0"]), **SETTINGS)

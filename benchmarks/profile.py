@@ -45,6 +45,7 @@ STAGES = {
     "_training.recipe.train_jointly": "joint",
     "_training.recipe.encode": "output",
     "_model.vcc.calibrate_sharpness": "confidence",
+    "_model.vcc.components": "components for support",
     "_model.vcc.support_of": "support",
     "_model.vcc.sample_of_all": "novelty",
     "_model.vcc.grown": "tree",

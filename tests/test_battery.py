@@ -5,17 +5,27 @@ Bad values follow from the type in the signature, here by a table of their own; 
 
 import datetime
 import inspect
+import logging
+import os
+import random
 import re
+import signal
+import sys
 import traceback
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
 import anndata as ad
+import matplotlib as mpl
+import numba
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import torch
 from sklearn.exceptions import NotFittedError
+from threadpoolctl import threadpool_info
 
 import scvcc
 from scvcc import metrics, pl, pp, tl
@@ -365,7 +375,31 @@ def test_bad_data_are_refused(world, same, everything, function, name, key):
     check_refused(world, same, everything, function, name, TABLES.get(name, LABELS)[key])
 
 
-def test_the_calls_work_as_they_are(world):
+def of_the_process():
+    """What all of a process shares and no function is to change."""
+    loggers = [logging.getLogger(), logging.getLogger("scvcc"), logging.getLogger("scanpy")]
+    return {
+        "numpy": np.random.get_state(),  # noqa: NPY002
+        "errors": np.geterr(),
+        "random": random.getstate(),
+        "torch": torch.get_rng_state().tolist(),
+        "modes": (torch.get_default_dtype(), torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled()),
+        "threads": (torch.get_num_threads(), numba.get_num_threads()),
+        "pools": [(pool["filepath"], pool["num_threads"]) for pool in threadpool_info()],
+        "rc": dict(mpl.rcParams),
+        "logging": [(logger.level, list(logger.handlers), logger.disabled) for logger in loggers],
+        "warnings": list(warnings.filters),
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "signal": signal.getsignal(signal.SIGINT),
+        "path": list(sys.path),
+    }
+
+
+def test_the_calls_work_as_they_are_and_change_nothing_of_the_process(world):
+    assert world.calls
     for name, (call, given) in world.calls.items():
         if name != "VCC.save":
+            before = of_the_process()
             call(**{**given, **({"copy": True} if "copy" in parameters(name) else {})})
+            np.testing.assert_equal(of_the_process(), before, err_msg=name)

@@ -82,8 +82,10 @@ def _sizes(H: np.ndarray, centers: np.ndarray) -> np.ndarray:
 
 
 def by_size(labels: np.ndarray, n_clusters: int) -> np.ndarray:
-    """Order of clusters by decreasing size; ties keep their order."""
-    return np.argsort(-np.bincount(labels, minlength=n_clusters), kind="stable")
+    """Order of clusters by decreasing size, and by their first point where sizes are equal: as the partition has it."""
+    first = np.full(n_clusters, len(labels))
+    np.minimum.at(first, labels, np.arange(len(labels)))
+    return np.lexsort((first, -np.bincount(labels, minlength=n_clusters)))
 
 
 def cluster_means(H: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.ndarray:

@@ -27,6 +27,16 @@ def test_order_by_size():
     np.testing.assert_array_equal(_assignment.by_size(labels, 5), [2, 1, 0, 3, 4])
 
 
+def test_numbers_depend_on_the_partition_alone():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        labels = np.unique(rng.integers(6, size=12), return_inverse=True)[1]  # many clusters of one size
+        K = labels.max() + 1
+        numbered = [np.argsort(_assignment.by_size(a, K))[a] for a in (labels, rng.permutation(K)[labels])]
+        np.testing.assert_array_equal(*numbered)
+        assert (np.diff(np.bincount(numbered[0])) <= 0).all()
+
+
 def test_assignment_is_student_t_and_agrees_with_the_nearest_center(blobs):
     H, _, truth = blobs
     C = _assignment.cluster_means(H, truth, 3)

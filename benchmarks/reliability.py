@@ -38,15 +38,23 @@ def fit(task: dict[str, Any]) -> Rows:
         data.n_classes, n_jobs=2 if variant == "two threads" else 1, random_state=int(variant == "another seed")
     )
     model.fit(X[order].astype(np.float64 if variant == "double precision" else np.float32))
-    fitted = (model.labels_, model.embedding_, model.cluster_centers_, model.leaves_, *model.encoder_.arrays().values())
-    digest = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in fitted)).hexdigest()
+    found = (model.labels_, model.embedding_, model.cluster_centers_, model.leaves_, *model.encoder_.arrays().values())
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in found)).hexdigest()
     return [{"n": len(X), "labels": model.labels_[np.argsort(order)], "digest": digest}]
+
+
+def fitted(task: dict[str, Any]) -> dict[str, Any]:
+    """A fit in a process of its own."""
+    (row,) = in_process(fit, task, 600)
+    if row["status"] != "ok":
+        raise SystemExit(f"{task['set']}: {row['status']}")
+    return row
 
 
 def same(folder: str) -> Iterable[dict[str, Any]]:
     task = {"set": SETS[0], "variant": "", "data": folder}
-    rows = [in_process(fit, task, 600)[0] for _ in range(REPEATS)]
-    found = {row.get("digest", row["status"]) for row in rows}
+    rows = [fitted(task) for _ in range(REPEATS)]
+    found = {row["digest"] for row in rows}
     print(f"{REPEATS} fits of {task['set']}, one seed, a process each: {len(found)} different result(s)")
     yield {"what": "same", **task, "n": REPEATS, "value": len(found), "status": rows[0]["status"]}
 
@@ -57,7 +65,7 @@ def ari(folder: str) -> Iterable[dict[str, Any]]:
     print("\n| | " + " | ".join(VARIANTS) + " |\n" + "|---" * (len(VARIANTS) + 1) + "|")
     for name in present(SETS, Path(folder)):
         tasks = [{"set": name, "variant": variant, "data": folder} for variant in ("", *VARIANTS)]
-        first, *others = (in_process(fit, task, 600)[0] for task in tasks)
+        first, *others = map(fitted, tasks)
         values = [adjusted_rand_score(first["labels"], other["labels"]) for other in others]
         equal = [", same bits" if other["digest"] == first["digest"] else "" for other in others]
         print(f"| {name} | " + " | ".join(f"{v:.3f}{same}" for v, same in zip(values, equal, strict=True)) + " |")
@@ -69,7 +77,7 @@ def fit_generated(task: dict[str, Any]) -> Rows:
     """Peak of a fit on all of `n` cells beyond what the process took before it had any."""
     from scvcc import VCC
 
-    warm = VCC(TYPES, n_jobs=1).fit(some_cells(0, 3000)[0])  # imports and compilation
+    warm = VCC(TYPES, n_jobs=1).fit(some_cells(0, 20_000)[0])  # imports and compilation, those of the search too
     base = forget_peak()
     X = some_cells(0, task["n"])[0]
     VCC(TYPES, n_jobs=1, max_train_cells=None).fit(X)

@@ -43,3 +43,9 @@ def test_variants_agree_with_the_first_fit(capsys):
     rows = [row for row in reliability.ari(str(data_folder())) if row["set"] == "pbmc3k"]
     assert [row["variant"] for row in rows] == list(reliability.VARIANTS)
     assert min(np.array([row["value"] for row in rows])) > 0.8
+
+
+def test_a_fit_that_fails_is_no_result(monkeypatch):
+    monkeypatch.setattr(reliability, "in_process", lambda *_: [{"status": "error: gone"}])
+    with pytest.raises(SystemExit, match="pbmc3k: error: gone"):
+        list(reliability.same(""))

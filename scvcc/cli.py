@@ -109,14 +109,15 @@ def _check_files(options: argparse.Namespace) -> None:
     """Refuse what cannot be read or written, before anything is computed."""
     model, plot = getattr(options, "model", None), getattr(options, "plot", None)
     read = [options.input, *([model] if options.command == "map" else [])]
-    written = [options.out, *(path for path in (model, plot) if path is not None and path not in read)]
+    written = [path for path in (options.out, plot, model) if path is not None and path is not read[-1]]
     for path in read:
         if not path.exists():
             raise ValueError(f"{path} does not exist.")
     for path in (options.input, *([] if options.command == "plot" else [options.out])):
         if path.suffix not in (".h5ad", ".zarr"):
             raise ValueError(f"{path} must end in .h5ad or .zarr.")
-    if len({path.resolve() for path in (*read, *written)}) < len(read) + len(written):
+    named = [*read, *written, *filter(None, [getattr(options, "checkpoint", None)])]
+    if len({path.resolve() for path in named}) < len(named):
         raise ValueError("Each file that is read or written needs a name of its own.")
     for path in written:
         if not path.parent.is_dir():

@@ -139,6 +139,87 @@ def test_what_cannot_work_is_refused_and_leaves_nothing(cells, capsys, arguments
     assert Path("there.h5ad").read_text() == "mine"
 
 
+NUMBERS = [
+    f"--{name}" for table in (cli.FIT, cli.MAP) for name, kind in table.items() if kind.get("type") in (int, float)
+]
+REFUSED = {  # by option: what is no such thing at all is left to the table of all numbers below
+    "--n-clusters": ("0", "-1", "1", "241", "1" * 30),
+    "--n-pcs": ("-1", "21", "1" * 30),
+    "--n-neighbors": ("0", "1", "-3", "240", "1" * 30),
+    "--min-cluster-size": ("0", "-1"),
+    "--max-train-cells": ("0", "1", "-1"),
+    "--n-jobs": ("0", "-2", "1" * 30),
+    "--random-state": ("-1", "1" * 30),
+    "--use-rep": ("", "gone", "X_gone"),
+    "--layer": ("", "gone"),
+    "--neighbors-key": ("", "gone"),
+    "--metric": ("", "gone", "haversine"),
+    "--batch-key": ("", "gone", "gone truth"),
+    "--device": ("", "gpu", "cuda:99", "xpu"),
+    "--key-added": ("", "a/b", "neighbors", "truth"),
+    "--checkpoint": ("cells.h5ad", "out.h5ad", "no/fit", ".", "there"),
+    "--model": ("cells.h5ad", "no/model", "there", "."),
+    "--plot": ("cells.h5ad", "no/map.png", "there"),
+}
+OF_THE_MAP = {
+    "--n-clusters": ("0", "-1", "1" * 30),
+    "--min-confidence": ("-0.1", "1.1", "nan", "inf"),
+    "--max-novelty": ("-0.1", "1.1", "nan", "-inf"),
+    "--key-added": ("", "a/b", "neighbors", "truth"),
+    "--model": ("gone", "cells.h5ad", "there", "."),
+}
+WRONG_LINES = [
+    "", "cluster cells.h5ad", "fit", "fit cells.h5ad", "fit --out out.h5ad", "map cells.h5ad --out out.h5ad", "plot cells.h5ad",
+    "fit cells.h5ad other.h5ad --out out.h5ad", "fit cells.h5ad --out", "fit cells.h5ad --out out.h5ad --nonsense 1",
+    "fit cells.h5ad --out out.h5ad --batch-key", "plot cells.h5ad --out a.png --color",
+    *(f"fit cells.h5ad --out out.h5ad {option} {bad}" for option in NUMBERS for bad in ("x", "1.5.2", "1,5", "None", "True")),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory, _clustered):
+    """A folder with cells, a model and a file of someone else's."""
+    folder = tmp_path_factory.mktemp("cli")
+    _clustered.copy().write_h5ad(folder / "cells.h5ad")
+    scvcc.tl.vcc(_clustered.copy(), 2, hidden=(8,), epochs=0, progress=False, save_to=folder / "model.safetensors")
+    (folder / "there").write_text("mine")
+    return folder
+
+
+def check_refused(folder, capsys, monkeypatch, arguments, code):
+    """The exit code, a reason in a few words on stderr, nothing on stdout, and the folder as it was."""
+    monkeypatch.chdir(folder)
+    before = {name: (folder / name).read_bytes() for name in os.listdir()}
+    try:
+        found = cli.main(arguments)
+    except SystemExit as ended:
+        found = ended.code
+    said = capsys.readouterr()
+    assert found == code, said.err
+    assert said.out == "" and "Traceback" not in said.err and len(said.err.splitlines()[-1].split()) > 4, said.err
+    assert {name: (folder / name).read_bytes() for name in os.listdir()} == before
+
+
+@pytest.mark.parametrize("line", WRONG_LINES)
+def test_a_line_that_is_not_understood(mapped, capsys, monkeypatch, line):
+    check_refused(mapped, capsys, monkeypatch, line.split(), 2)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        *(("fit", option, value) for option, values in REFUSED.items() for value in values),
+        *(("map", option, value) for option, values in OF_THE_MAP.items() for value in values),
+        *(("plot", option, value) for option, value in (("--key", ""), ("--key", "gone"), ("--color", "gone"))),
+    ],
+)
+def test_a_bad_value_is_refused_and_leaves_nothing(mapped, capsys, monkeypatch, command, option, value):
+    given = {"--out": "out.png" if command == "plot" else "out.h5ad"}
+    given |= {"map": {"--model": "model.safetensors"}, "fit": {"--use-rep": "X"}}.get(command, {})
+    line = [f"{name}={text}" for name, text in {**given, option: value}.items()]
+    check_refused(mapped, capsys, monkeypatch, [command, "cells.h5ad", "--quiet", *line], 1)
+
+
 def test_force_replaces_files_and_folders(cells, monkeypatch):
     def fit(adata, **_):
         adata.obs["vcc"], adata.obs["vcc_confidence"] = adata.obs["truth"], 1.0

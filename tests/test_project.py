@@ -93,13 +93,29 @@ def test_every_python_of_the_classifiers_is_tested():
     assert PROJECT["project"]["requires-python"] == f">={named[0]}"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yaml")), ids=lambda path: path.stem)
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_actions_are_pinned(path):
     used = re.findall(r"uses: (\S+)(.*)", path.read_text(encoding="utf-8"))
     assert used
     for action, version in used:
         assert re.search(r"@[0-9a-f]{40}$", action), action
         assert re.fullmatch(r" # v[\d.]+", version), f"{action} does not name its version"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_may_read_and_no_more(path):
+    """But for the identity with which a release is uploaded."""
+    text = path.read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    more = {name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job}
+    assert more == ({"publish": {"id-token": "write"}} if path.stem == "release" else {})
+    assert "secrets." not in text and "pull_request_target" not in text
+    checkouts = [s for job in workflow["jobs"].values() for s in job["steps"] if "checkout" in s.get("uses", "")]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
 def test_one_job_waits_for_all_others():

@@ -34,20 +34,20 @@ from scvcc._training.threads import threads
 class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     """Very Compact Clusters: a map, labels, confidence, and an encoder that places and labels new points.
 
-    A neighbor graph of the data is laid out so that connected points contract and unconnected ones part, clusters are
-    chosen by how well they fit the graph, and a neural network learns to reproduce the map from the input :cite:p:`vcc`.
+    Lays out a neighbor graph so that connected points move together and unconnected ones apart, chooses the clusters that
+    fit the graph best, and trains a neural network to reproduce the map from the input :cite:p:`vcc`.
 
     Parameters
     ----------
     n_clusters
-        Number of clusters. None estimates it; it is 1 where no valley of density parts any of them. On very
-        small data fewer than `n_clusters` may come out; a warning then says so.
+        Number of clusters. None estimates it; the estimate is 1 if no valley of density separates any two clusters. Very
+        small data, or groups that lie far apart, may give fewer than `n_clusters`, with a warning.
     min_cluster_size
-        Where the number of clusters is estimated, no cluster is smaller than this (or than half of all rows).
-        It has no effect where `n_clusters` is given: exactly that many clusters are returned, whatever their size.
+        If the number of clusters is estimated, no cluster is smaller than this (or than half of all rows). A given
+        `n_clusters` is returned whatever the size of the clusters. Leaves of the tree have about this many rows or more.
     merge_unsupported
-        Merge clusters until a valley of density parts all neighbors (:func:`scvcc.tl.test_clusters`). A given
-        `n_clusters` is then the most that there can be. Not used with the objective "paper".
+        Merge clusters until a valley of density separates all neighbors (:func:`scvcc.tl.test_clusters`). A given
+        `n_clusters` is then an upper limit. Not used with the objective "paper".
     latent_dim
         Dimensions of the embedding.
     n_neighbors
@@ -57,7 +57,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         Distance for the neighbor search: "euclidean", "cosine", or another name that pynndescent and scikit-learn
         share.
     n_pcs
-        Where `X` has more features than this, the neighbor search uses that many principal components (for sparse
+        If `X` has more features than this, the neighbor search uses that many principal components (for sparse
         `X`, truncated SVD). None searches `X` itself. The encoder always sees `X`.
     hidden
         Sizes of the encoder's hidden layers.
@@ -79,21 +79,21 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     device
         "auto" takes a CUDA GPU if there is one and the CPU otherwise; or any torch device, such as "mps".
     max_train_cells
-        Where `X` has more rows and no graph is given, train on a sketch of this many, which draws sparse regions of the
-        data more often than dense ones; then place and label all rows. None trains on all. See :doc:`/howto/large_data`.
+        If `X` has more rows and no graph is given, train on a sketch of this many, drawn more often from sparse regions of
+        the data than from dense ones; then place and label all rows. None trains on all. See :doc:`/howto/large_data`.
     batch_strength
-        Share of the differences between batches that is taken away where batches are given, 0 to 1.
+        Share of the differences between batches to remove, from 0 to 1; used only if batches are given.
     n_jobs
-        Number of threads. None uses one thread for small data, and otherwise what numba and torch are set to, but no more
-        than there are processors for this process (its affinity and the quota of its container count); −1 as many.
+        Number of threads. None uses one for fewer than 5,000 rows, and otherwise what numba and torch are set to, but no more
+        than the processors this process may use, by its affinity and the quota of its container. −1 uses all of these.
     random_state
         Seed or generator. The same seed on the same machine gives the same result. None draws a seed.
     progress
         Show a progress bar.
     checkpoint
-        File for what a long fit has computed so far. The same fit goes on from it where the file is there, and gives the
-        result of a fit without an interruption; the file is removed at the end. It is refused if it belongs to other data
-        or settings. See :doc:`/howto/large_data`.
+        File that keeps the progress of a long fit. If it exists, the same fit resumes from it and gives the result of an
+        uninterrupted fit; the file is removed at the end. It is refused if it belongs to other data or settings. See
+        :doc:`/howto/large_data`.
 
     Attributes
     ----------
@@ -106,22 +106,22 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     n_clusters_ : int
         Number of clusters.
     tree_ : Tree
-        Nested partitions, from one cluster to `len(tree_.size)`, that pass through the fitted one: `tree_.names(30)` names
-        the clusters that `predict(X, n_clusters=30)` numbers. Leaves have about `min_cluster_size` rows or more.
+        Nested partitions, from one cluster to `len(tree_.size)`, including the fitted one: `tree_.names(30)` names the
+        clusters that `predict(X, n_clusters=30)` numbers. Leaves have about `min_cluster_size` rows or more.
     leaves_ : ndarray of shape (n,)
-        Leaf of the tree of each row.
+        The leaf of the tree that each row belongs to.
     support_ : Support or None
         Evidence for pairs of neighboring clusters: `pairs` (m, 2), `link` (m,), the share of the smaller one's graph weight
-        that leads to the other, and `p` (m,), small where a valley of density parts the two. `weak` lists the clusters
-        with a p of 0.05 or more. None for more than 50 clusters, which take too long.
+        that leads to the other, and `p` (m,), small if a valley of density separates the two. `weak` lists the clusters
+        with a p of 0.05 or more. None if there are more than 50 clusters, which would take too long.
     trained_rows_ : ndarray of shape (m,)
-        Numbers of the rows that were trained on, ascending: all of them, or the sketch.
+        Indices of the training rows, ascending: all rows, or the sketch.
     graph_ : csr_matrix of shape (m, m)
-        The latent graph of the rows that were trained on.
+        The latent graph of the training rows.
     history_ : dict of ndarray
         Losses, β and the share of labels that changed, with the stage and step they belong to.
     stages_ : dict of ndarray
-        Only with `keep_stages`: (m, latent_dim), of the rows that were trained on.
+        Only with `keep_stages`: (m, latent_dim), of the training rows.
     n_features_in_ : int
         Number of features of `X`.
     device_ : str
@@ -182,17 +182,17 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         y
             Not used.
         graph
-            Neighbors of the rows of `X`, sparse (n, n), instead of a search.
+            Neighbor graph of the rows of `X`, sparse (n, n). None searches for neighbors.
         graph_mode
             What `graph` holds: neighbor distances ("distance") or weights that grow with closeness ("connectivity").
         rows
-            Train on these rows of `X` only, and label all of them: row numbers in ascending order, (m,). `graph` is then
-            a graph of these rows, (m, m). Not used without a graph.
+            Train on these rows of `X` only, and label all rows: indices in ascending order, (m,). `graph` is then a graph
+            of these rows, (m, m). Ignored without a graph.
         batch
             Batch of each row of `X`, such as its sample or donor: names or numbers, (n,). Technical differences between
-            batches are then taken away before neighbors are searched. The encoder is trained on `X` as it is, and so
-            places new rows of these batches without a correction. A `graph` that is given is taken as it is. In both cases a
-            batch is no evidence for clusters.
+            batches are removed before the neighbor search; a given `graph` is used as it is. The encoder is trained on
+            `X` as it is, so new rows of these batches need no correction. A difference between batches is no evidence for
+            clusters.
 
         Returns
         -------
@@ -309,7 +309,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         X
             Dense or sparse, with the features of the training data.
         n_clusters
-            Cut the tree of clusters where it has so many. None: the clusters of the fit.
+            Cut the tree into this many clusters. None: the fitted clusters.
 
         Returns
         -------
@@ -341,8 +341,8 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         X
             Dense or sparse, with the features of the training data.
         n_clusters
-            Cut the tree of clusters where it has so many. The probabilities of the parts of a cluster add up to its own.
-            None: the clusters of the fit.
+            Cut the tree into this many clusters. The probabilities of the parts of a cluster add up to its own. None: the
+            fitted clusters.
 
         Returns
         -------
@@ -360,13 +360,12 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         return over_rows(self, X, partial(probable, n_clusters=n_clusters), n_clusters)
 
     def novelty(self, X: Matrix) -> np.ndarray:
-        """How unlike the training rows each row is: the share of rows of known kinds that are less so.
+        """How unlike the training rows each row is: the share of rows of known kinds that are less unlike them.
 
         The mean distance to the 15 nearest of 2,000 training rows in the encoder's second hidden layer, relative to such
-        distances in the cluster that the row is given, and ranked among those of the training rows. Rows of a kind that
-        the model has not seen tend to have values near 1. Probabilities do not show this: they only compare the known
-        clusters with each other. It is found for each row by itself; :func:`scvcc.tl.map_query` also looks at similar
-        cells of the query.
+        distances in the row's cluster, and ranked among those of the training rows. Rows of a kind that the model has not
+        seen tend to have values near 1. Probabilities do not show this: they only compare the known clusters with each
+        other. Each row is judged by itself; :func:`scvcc.tl.map_query` also considers similar cells of the query.
 
         Parameters
         ----------
@@ -426,7 +425,7 @@ class VCC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         path
             File to read. A damaged file, or one that holds something else, raises a ValueError.
         device
-            Where to put the encoder, which may be another device than the one it was trained on.
+            Where to put the encoder; it may differ from the device used for training.
 
         Returns
         -------

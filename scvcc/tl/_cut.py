@@ -36,9 +36,9 @@ def cut(
 ) -> AnnData | None:
     """Coarser or finer clusters from the tree of a run, without training again.
 
-    The tree passes through the clusters of :func:`~scvcc.tl.vcc`. Above them, clusters that the graph links most are
-    joined; below, each is split along its own part of the graph. All levels are nested: cells that share a cluster share
-    one at all coarser levels. :func:`scvcc.pl.tree` draws the tree.
+    The clusters of :func:`~scvcc.tl.vcc` are one level of the tree. At coarser levels, the clusters that the graph links
+    most are joined; at finer levels, each is split along its own part of the graph. Cells that share a cluster share one at
+    all coarser levels. :func:`scvcc.pl.tree` draws the tree.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ def cut(
         Name of the column to write. None is `f"{key}_{n_clusters}"`, or `f"{key}_supported"` with `merge_unsupported`.
     support
         Test each split of the tree down to this level: is there a valley of density between its two sides? The p-values
-        are as in :func:`~scvcc.tl.test_clusters`, and a large one is no evidence against a split. Within batches, if the
-        run had a `batch_key`.
+        are as in :func:`~scvcc.tl.test_clusters`; a large one is no evidence against a split. If the run had a
+        `batch_key`, cells are compared within batches.
     merge_unsupported
-        Then merge clusters of this level until a valley of density parts all neighbors, as `merge_unsupported` of
-        :class:`~scvcc.VCC` does: `n_clusters` is the most that there can be. With a large one, this looks for clusters
-        that the run did not part. The representation and the graph of the run have to be there still.
+        Merge the clusters of this level until a valley of density separates all neighbors, as `merge_unsupported` of
+        :class:`~scvcc.VCC` does; `n_clusters` is then an upper limit. A large one can find clusters that the run did not
+        separate. Needs the representation and the graph of the run.
     random_state
         Seed or generator for the tests.
     copy
@@ -86,7 +86,7 @@ def cut(
     >>> int(adata.obs.groupby("vcc_9", observed=True)["vcc"].nunique().max())  # each lies in one of the six
     1
 
-    As many clusters as valleys of density support, of up to 15:
+    Only clusters with support, 15 at most:
 
     >>> scvcc.tl.cut(adata, n_clusters=15, merge_unsupported=True)
     >>> adata.obs["vcc_supported"].nunique() < 15

@@ -27,47 +27,48 @@ def map_query(
 ) -> AnnData | None:
     """Label new cells and place them on the map of a reference.
 
-    Variables are matched by name, in any order; others are ignored. The reference's own projection is applied, its PCA
-    loadings and means or its LSA components, and then its encoder: no PCA of the new cells. Prepare the new cells as
-    the reference was prepared, for instance by the same normalization; batch effects are not corrected.
+    Variables are matched by name, in any order; others are ignored. New cells go through the reference's projection (PCA
+    loadings and means, or LSA components), then its encoder. No PCA of the new cells is computed. Prepare the new cells
+    as the reference was prepared, for instance with the same normalization. Batch effects are not corrected, except those
+    that a reference with `batch_key` has learned.
 
     Parameters
     ----------
     adata
-        New cells. Written to only after all is computed.
+        New cells. Nothing is written before everything is computed.
     reference
         File that `scvcc.tl.vcc(reference_adata, save_to=...)` wrote, or the model that `scvcc.VCC.load` read from it.
     key_added
         Name of the result.
     n_clusters
-        Cut the reference's tree where it has so many clusters, as :func:`~scvcc.tl.cut` does. None: the fitted clusters.
+        Cut the reference's tree into this many clusters, as :func:`~scvcc.tl.cut` does. None: the fitted clusters.
     min_confidence
-        Cells below this confidence, from 0 to 1, become "unassigned". It finds cells between known clusters.
+        Cells below this confidence, from 0 to 1, become "unassigned". This finds cells between known clusters.
     max_novelty
-        Cells above this novelty, from 0 to 1, become "unassigned". It finds cells of unknown kinds, and gives up some of
-        the others: a lower limit finds more and gives up more. None assigns all cells.
+        Cells above this novelty, from 0 to 1, become "unassigned". This finds cells of unknown kinds, and loses some of
+        known kinds: a lower limit finds more and loses more. None assigns all cells.
     copy
         Return a copy with the result instead of writing to `adata`.
 
     Returns
     -------
-    None, or the copy if `copy=True`. A variable of the reference that `adata` lacks is taken as average; more than 20 %
-    of them missing is an error. Writes these fields:
+    None, or the copy if `copy=True`. Variables of the reference that `adata` lacks are set to their average; if more than
+    20 % are missing, this is an error. Writes these fields:
 
     `adata.obs[key_added]`
         Cluster of each cell, with the categories of the reference or of its tree, and "unassigned" unless both limits are None.
     `adata.obs[key_added + "_confidence"]`
         Probability of the most likely cluster.
     `adata.obs[key_added + "_novelty"]`
-        How unlike the reference's cells the cell and the cells most similar to it in `adata` are: the share of the
-        reference's cells that are less so. :meth:`scvcc.VCC.novelty` is that of each cell by itself.
+        How unlike the reference's cells the cell is, together with the cells most similar to it in `adata`: the share of
+        the reference's cells that are less unlike them. :meth:`scvcc.VCC.novelty` judges each cell by itself.
     `adata.obsm["X_" + key_added]`
-        Place on the reference's map.
+        Coordinates on the reference's map.
     `adata.uns[key_added]`, `adata.uns[key_added + "_colors"]`
-        How the result was made, and the reference's colors, if it had them when it was saved. `summary` there has the share
-        of cells `unassigned`, the names of `empty_clusters`, the median (`novelty`) and the `lower_quartile` of the novelty
-        of cells by themselves, 0.5 and 0.25 where they are like the reference's, and whether the query as a whole is
-        `off_reference`, of which a warning is given.
+        How the result was made, and the reference's colors, if it had them when it was saved. `summary` holds the share of
+        cells `unassigned`, the names of `empty_clusters`, the median (`novelty`) and the `lower_quartile` of the novelty of
+        single cells (about 0.5 and 0.25 if they are like the reference's), and whether the query as a whole is
+        `off_reference`, which also gives a warning.
 
     Examples
     --------

@@ -29,21 +29,21 @@ def stability(
     progress: bool = True,
     copy: bool = False,
 ) -> AnnData | None:
-    """Measure how well each cluster is found again when random parts of the cells are clustered anew.
+    """Measure how well each cluster is recovered when random subsets of the cells are clustered again.
 
-    Each run takes a part of the cells and the graph between them, lays them out and divides them into the same number
-    of clusters; no encoder is trained. Clusters are compared by the Jaccard index: cells in both over cells in either. As a
+    Each run lays out a subset of the cells, with the graph between them, and divides it into the same number of
+    clusters; no encoder is trained. Clusters are compared by the Jaccard index: cells in both over cells in either. As a
     rule of thumb, a cluster above 0.75 is stable, and one below 0.5 dissolves :cite:p:`stability`.
     :func:`scvcc.pl.stability` draws the result.
 
     Parameters
     ----------
     adata
-        Annotated data with a result of :func:`~scvcc.tl.vcc`. Written to only after all is computed.
+        Annotated data with a result of :func:`~scvcc.tl.vcc`. Nothing is written before everything is computed.
     n_runs
         Number of runs. Each takes one to two seconds of a core for 10,000 cells.
     key
-        Name of the result: `key_added` of :func:`~scvcc.tl.vcc`. Renamed or merged clusters are taken as they are.
+        Name of the result: `key_added` of :func:`~scvcc.tl.vcc`. Renamed or merged clusters are used as they are.
     share
         Share of the cells in each run.
     random_state
@@ -58,7 +58,7 @@ def stability(
     None, or the copy if `copy=True`. Writes these fields:
 
     `adata.obs[key + "_stability"]`
-        Jaccard index of the cell's cluster with the cluster that the cell falls into: mean over the runs it is in.
+        Jaccard index of the cell's cluster with the cluster that the cell falls into, averaged over its runs.
     `adata.uns[key + "_stability"]`
         `clusters`: a table with the number of cells (`n_cells`; of the sketch, if there is one), the mean over runs of
         the Jaccard index with the best match (`stability`), and the lowest of them (`worst`). `runs`: that index by run

@@ -47,16 +47,16 @@ def suggest_n_clusters(
     Parameters
     ----------
     adata
-        Annotated data. Written to only after all is computed.
+        Annotated data. Nothing is written before everything is computed.
     k_range
         Lowest and highest number of clusters to score.
     min_cluster_size
         Never suggest a number that needs a cluster smaller than this.
     n_runs
         Repeat this many times on a random 80 % of the cells, to see which numbers give the same clusters again. Each
-        repeat takes as long as a call without.
+        repeat takes as long as a call with `n_runs=0`.
     use_rep
-        Representation for the graph where one is built, as in :func:`~scvcc.tl.vcc`.
+        Representation for the graph if one is built, as in :func:`~scvcc.tl.vcc`.
     n_pcs
         Leading columns of the representation to use.
     layer
@@ -64,11 +64,11 @@ def suggest_n_clusters(
     neighbors_key
         Graph made by `sc.pp.neighbors(adata, key_added=neighbors_key)`.
     obsp
-        Name of a matrix in `adata.obsp` to use as graph.
+        Name of a matrix in `adata.obsp` to use as the graph.
     n_neighbors
-        Size of the neighborhood where a graph is built.
+        Size of the neighborhood if a graph is built.
     metric
-        Distance where a graph is built.
+        Distance if a graph is built.
     key_added
         Name of the result.
     random_state
@@ -78,7 +78,7 @@ def suggest_n_clusters(
 
     Returns
     -------
-    A table with a row for each number of clusters that was reached, the better the higher its `score`:
+    A table with a row for each number of clusters that was reached. A higher `score` is better:
 
     `n_clusters`
         The number.
@@ -89,21 +89,21 @@ def suggest_n_clusters(
     `smallest`
         Cells in the smallest cluster.
     `largest`
-        Share of the graph's weight at the largest cluster.
+        Share of the graph's weight in the largest cluster.
     `eligible`
         Whether no cluster is too small and none holds nearly everything.
     `reproducibility`
         With `n_runs`: mean adjusted Rand index between the clusters of all cells and those of the random parts.
     `suggested`
-        True in one row: the eligible number with the highest score. If none is eligible, it is the lowest number, and
-        a warning says so; so it does where no valley of density parts the clusters.
+        True in one row: the eligible number with the highest score. If none is eligible, it is the lowest number, with a
+        warning. There is also a warning if no valley of density separates any of the clusters.
 
     Writes these fields:
 
     `adata.uns[key_added + "_n_clusters"]`
         The table, the suggested number and the parameters.
     `adata.obsm["X_pca"]`, `adata.obsp["distances"]`, …
-        A PCA or a graph, if it had to be computed, as :func:`~scvcc.tl.vcc` does.
+        A PCA or a graph, if it had to be computed, as in :func:`~scvcc.tl.vcc`.
 
     Examples
     --------
@@ -133,13 +133,13 @@ def suggest_n_clusters(
     table["suggested"] = table["n_clusters"] == suggested
     if not table["eligible"].any():
         warn(
-            f"No number of clusters in k_range={limits} is eligible, by min_cluster_size={min_cluster_size}: {suggested} "
-            "is only the lowest of them. Widen k_range, or lower min_cluster_size."
+            f"No number of clusters in k_range={limits} is eligible with min_cluster_size={min_cluster_size}: {suggested} "
+            "is just the lowest. Widen k_range, or lower min_cluster_size."
         )
     if not supported:
         warn(
-            "There is no evidence for more than one cluster: no valley of density parts any two. scvcc.tl.vcc(adata) gives "
-            "one, as long as n_clusters is not set."
+            "There is no evidence for more than one cluster: no valley of density separates any two. scvcc.tl.vcc(adata) "
+            "returns one cluster, unless n_clusters is set."
         )
     params = {"k_range": limits, "min_cluster_size": min_cluster_size, "n_runs": n_runs, "random_state": request.seed}
     record = {"suggested": suggested, "params": {**request.params, **params, "key_added": key_added}}

@@ -35,23 +35,23 @@ def test_clusters(
     random_state: int | Generator | RandomState | None = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Test whether clusters are real, whoever made them: is there a valley of density between neighbors?
+    """Test whether clusters, by any method, are real: is there a valley of density between neighbors?
 
     For each pair of clusters that the neighbor graph links, the null hypothesis is that both are parts of one hump. The
-    direction that parts them, their peaks and the valley are found on four fifths of the cells and counted on the others,
-    so that no shape is assumed and clusters that were found in the same cells are not favored. Then clusters are merged
-    until all neighbors are supported.
+    direction that separates them, their peaks and the valley are found on four fifths of the cells and tested on the
+    rest, so no shape is assumed and clusters found in the same cells have no advantage. Then clusters are merged until all
+    neighbors are supported.
 
     A small p-value is evidence for two groups. A large one is absence of evidence, not evidence for one group: the test
-    does not see two groups of equal size whose means are less than about 3.5 standard deviations apart, a small group
-    closer than five to a large one, or one of fewer than about ten cells. And a single group along a strongly bent curve,
-    such as half of a circle or more, looks like two. A group that was cut into many pieces can have pairs of
-    pieces with small p-values, since their shapes make a valley; the suggested merges know that, and join them.
+    misses two groups of equal size whose means are less than about 3.5 standard deviations apart, a small group closer
+    than five to a large one, and groups of fewer than about ten cells. A single group along a strongly bent curve, such
+    as a semicircle or more, looks like two. If a group was cut into many pieces, some pairs of pieces can have small
+    p-values, since their shapes make a valley; the suggested merges allow for this and join them.
 
     Parameters
     ----------
     adata
-        Annotated data with clusters and, usually, a neighbor graph. Written to only after all is computed.
+        Annotated data with clusters and, usually, a neighbor graph. Nothing is written before everything is computed.
     key
         Column of `adata.obs` with the clusters, by any method. Cells without a cluster are left out.
     use_rep
@@ -62,7 +62,7 @@ def test_clusters(
         Graph made by `sc.pp.neighbors(adata, key_added=neighbors_key)`. None takes the default one, "neighbors".
     batch_key
         Column of `adata.obs` that names the batch of each cell; a list of columns is combined. Clusters are then compared
-        within batches only, so that a batch is no evidence: two clusters without a common batch are not supported.
+        within batches only, so a batch is no evidence: two clusters without a common batch are not supported.
     key_added
         Column of `adata.obs` to write the merged clusters to. None writes none.
     random_state
@@ -121,9 +121,7 @@ def test_clusters(
     record = results.storable({**tables, "params": params, "fields": [f"uns/{name}", *(f"obs/{k}" for k in obs)]})
     target = adata.copy() if copy else adata
     write_additions(target, representation, graph, fields={"obs": obs, "uns": {name: record}})
-    done = (
-        f"{len(support.weak)} of {len(names)} clusters lack support against a neighbor, {parent.max() + 1} once merged"
-    )
+    done = f"{len(support.weak)} of {len(names)} clusters lack support against a neighbor, {parent.max() + 1} after merging"
     info(f"    finished: {done}, adata.uns[{name!r}] ({{time_passed}})", time=start)
     return target if copy else None
 
@@ -145,6 +143,6 @@ def _read_clusters(adata: AnnData, key: str) -> tuple[np.ndarray, np.ndarray, li
     if not 2 <= len(names) <= len(clusters) / 2:
         raise ValueError(
             f"adata.obs[{key!r}] has {len(names)} clusters of {len(clusters)} cells: at least 2 clusters are needed, and "
-            "no more than half as many as cells."
+            "at most half as many as there are cells."
         )
     return known, clusters.cat.codes.to_numpy(np.intp), names

@@ -61,43 +61,42 @@ def vcc(
 ) -> AnnData | None:
     """Cluster cells and place them on a compact map with Very Compact Clusters (VCC).
 
-    The neighbor graph stored in `adata` is used, and the encoder is trained on the representation that this graph was
-    built on. Where there is no graph, one is built with :func:`scanpy.pp.neighbors` and left where scanpy keeps it.
+    Uses the neighbor graph stored in `adata`, and trains the encoder on the representation that this graph was built on.
+    If there is no graph, one is built with :func:`scanpy.pp.neighbors` and stored where scanpy keeps it.
     `sc.settings.verbosity = 2`, or level INFO of the logger "scvcc", shows which graph and which representation were
     used, how many clusters were found, and the time.
 
     Parameters
     ----------
     adata
-        Annotated data: cells, or documents, in rows. Written to only after all is computed.
+        Annotated data: cells, or documents, in rows. Nothing is written before everything is computed.
     n_clusters
-        Number of clusters. None estimates it; it is 1, with a warning, where no valley of density parts any of them.
+        Number of clusters. None estimates it; it is 1, with a warning, if no valley of density separates any two clusters.
     use_rep
-        Representation for the encoder, and for the graph where one is built: "X" or a key of `adata.obsm`. None takes
+        Representation for the encoder, and for the graph if one is built: "X" or a key of `adata.obsm`. None takes
         the one the graph was built on; without a graph `X_pca`, then `X_lsa`, then `X` if it has at most 50 variables,
         else a PCA is computed and kept in `X_pca`.
     n_pcs
         Use this many leading columns of the representation.
     layer
-        Take this layer instead of `X`, for the PCA or, with `use_rep="X"`, as it is.
+        Use this layer instead of `X`: for the PCA or, with `use_rep="X"`, as it is.
     neighbors_key
-        Graph made by `sc.pp.neighbors(adata, key_added=neighbors_key)`. None takes the default one, "neighbors". A
-        graph with connectivities only is used through these.
+        Graph made by `sc.pp.neighbors(adata, key_added=neighbors_key)`. None takes the default one, "neighbors". If
+        it has connectivities only, these are used.
     obsp
-        Name of a matrix in `adata.obsp` to use as graph: distances if `adata.uns` or its name ("dist") says so, weights
+        Name of a matrix in `adata.obsp` to use as the graph: distances if `adata.uns` or its name ("dist") says so, weights
         otherwise.
     n_neighbors
-        Size of the neighborhood where a graph is built, the cell itself included, as in :func:`scanpy.pp.neighbors`;
+        Size of the neighborhood if a graph is built, the cell itself included, as in :func:`scanpy.pp.neighbors`;
         None is 16. If the stored default graph contradicts what you set here or in `metric`, `use_rep`, `n_pcs` or
         `layer`, it is left alone, and a new one is kept under `{key_added}_neighbors`.
     metric
-        Distance where a graph is built; None is "euclidean".
+        Distance if a graph is built; None is "euclidean".
     batch_key
         Column of `adata.obs` that names the batch of each cell, such as its sample or donor; a list of columns is combined.
-        A neighbor graph that knows batches is then built and kept under `{key_added}_neighbors`; a stored graph is used
-        only if `neighbors_key` or `obsp` names it. The encoder is trained on the representation as it is, so that new
-        cells of these batches need no correction. `batch_strength`, from 0 to 1, takes away less. See
-        :doc:`/howto/batches`.
+        A batch-corrected neighbor graph is then built and kept under `{key_added}_neighbors`; a stored graph is used only
+        if `neighbors_key` or `obsp` names it. The encoder is trained on the representation as it is, so new cells of these
+        batches need no correction. A `batch_strength` below 1 corrects less. See :doc:`/howto/batches`.
     restrict_to
         Cluster only the cells of some categories of an obs column, on their part of the graph:
         `("vcc", ["3"])` gives labels "3,0", "3,1", …
@@ -134,12 +133,12 @@ def vcc(
     `adata.uns[key_added]`
         Parameters, history of training, graph and representation used, versions and device. With `batch_key` also
         `mixing`: the entropy of the batches in each cluster, relative to that in all cells. `support` says which
-        neighboring clusters are parted by a valley of density (:func:`scvcc.tl.test_clusters` explains the test): a table
-        of `pairs`, and for each of the `clusters` whether all its pairs are supported. At most 1,000 cells of each are
-        looked at, and there is none for more than 50 clusters.
-        `scvcc.tl.vcc(adata, **adata.uns["vcc"]["params"])` repeats the run. `tree` has the nested clusters: the cluster and
-        size of each leaf, and the merges in order, a row for the two nodes that join (each goes by its first leaf), with the
-        weight of the graph between them.
+        neighboring clusters are separated by a valley of density (:func:`scvcc.tl.test_clusters` explains the test): a
+        table of `pairs`, and for each of the `clusters` whether all its pairs are supported. At most 1,000 cells of each
+        cluster are tested, and none if there are more than 50 clusters.
+        `scvcc.tl.vcc(adata, **adata.uns["vcc"]["params"])` repeats the run. `tree` has the nested clusters: the `cluster` and
+        `size` of each leaf, and the `merges` in order: each row holds the two nodes that join (named by their first leaf),
+        and `link` the graph's weight between them.
     `adata.obsm["X_pca"]`, `adata.varm["PCs"]`, `adata.uns["pca"]`
         If a PCA had to be computed; under `X_pca_{layer}` if another PCA is there already.
     `adata.obsp["distances"]`, `adata.obsp["connectivities"]`, `adata.uns["neighbors"]`
@@ -148,10 +147,10 @@ def vcc(
 
     With `restrict_to`, confidence and map of all other cells are NaN.
 
-    Where there is no graph and more cells than `max_train_cells`, a setting of :class:`~scvcc.VCC` (100,000 unless set),
-    the encoder is trained on a sketch of that many cells and a graph of these alone, which is not kept. All cells are
-    placed and labeled; the stages of cells outside the sketch are NaN. A stored graph is used
-    with all its cells, unless you set `max_train_cells`. See :doc:`/howto/large_data`.
+    Without a graph, and with more cells than `max_train_cells` (100,000 unless set), the encoder is trained on a sketch of
+    that many cells and a graph of these alone, which is not kept. All cells are placed and labeled; the stages of cells
+    outside the sketch are NaN. A stored graph is used with all its cells, unless you set `max_train_cells`. See
+    :doc:`/howto/large_data`.
 
     Examples
     --------

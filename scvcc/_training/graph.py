@@ -100,7 +100,7 @@ def check_graph(graph: Matrix, n: int, mode: GraphMode) -> sp.csr_matrix:
 def check_sparse(X: Any, name: str) -> None:
     """Refuse a sparse matrix whose indices lead out of it: compiled code would read and write elsewhere in memory."""
     if X.format == "coo":
-        pairs, fits = list(zip(X.coords, X.shape, strict=True)), True
+        pairs, fits = list(zip((X.row, X.col), X.shape, strict=True)), True
     elif X.format in ("csr", "csc"):
         n, width = X.shape if X.format == "csr" else X.shape[::-1]
         ends = np.asarray(X.indptr)

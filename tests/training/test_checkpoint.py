@@ -122,7 +122,7 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path, ended_after, monkeypatc
     before = begun(file, ended_after)
     model = scvcc.VCC(**CASES["compact"], checkpoint=str(file))
     moved = X.copy()
-    moved[7, 3] = np.nextafter(moved[7, 3], 9)
+    moved[7, 3] = np.nextafter(moved[7, 3], np.float32(9))
     for other, named in (
         (moved, "another X"),
         (X[::-1], "another X and another graph"),

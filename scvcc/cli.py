@@ -21,33 +21,39 @@ if TYPE_CHECKING:
 
 # names as in `tl`; what is left out has the default there
 FIT: dict[str, dict[str, Any]] = {
-    "n-clusters": {"type": int, "help": "number of clusters; estimated if left out"},
+    "n-clusters": {"type": int, "help": "number of clusters (default: estimated)"},
     "batch-key": {"nargs": "+", "help": "obs column that names the batch of each cell; several are combined"},
-    "use-rep": {"help": "'X' or a key of obsm, such as X_pca; else that of the stored graph, or a PCA"},
-    "layer": {"help": "layer to take instead of X"},
+    "use-rep": {"help": "'X' or a key of obsm, such as X_pca (default: that of the stored graph, or a PCA)"},
+    "layer": {"help": "layer to use instead of X"},
     "n-pcs": {"type": int, "help": "leading columns of the representation to use"},
     "neighbors-key": {"help": "stored graph to use"},
-    "n-neighbors": {"type": int, "help": "size of a neighborhood where a graph is built; 16"},
-    "metric": {"help": "distance where a graph is built; euclidean"},
-    "min-cluster-size": {"type": int, "help": "smallest cluster where their number is estimated; 10"},
-    "max-train-cells": {"type": int, "help": "train on a sketch where there are more cells; 100000"},
-    "n-jobs": {"type": int, "help": "threads; if left out, one for small data, else all"},
-    "random-state": {"type": int, "help": "seed; 0"},
-    "device": {"help": "auto, cpu, cuda or mps"},
+    "n-neighbors": {"type": int, "help": "size of a neighborhood if a graph is built (default: 16)"},
+    "metric": {"help": "distance if a graph is built (default: euclidean)"},
+    "min-cluster-size": {"type": int, "help": "smallest cluster if the number is estimated (default: 10)"},
+    "max-train-cells": {"type": int, "help": "train on a sketch if there are more cells (default: 100000)"},
+    "n-jobs": {"type": int, "help": "threads (default: one for small data, else all)"},
+    "random-state": {"type": int, "help": "seed (default: 0)"},
+    "device": {"help": "auto, cpu, cuda or mps (default: auto)"},
     "key-added": {"help": "name of the result; vcc"},
-    "checkpoint": {"type": Path, "help": "file from which the same command goes on if it was ended; removed when done"},
+    "checkpoint": {
+        "type": Path,
+        "help": "file from which the same command resumes if it was stopped; removed when done",
+    },
 }
 MAP: dict[str, dict[str, Any]] = {
-    "n-clusters": {"type": int, "help": "cut the model's tree into so many clusters; the fitted ones if left out"},
-    "min-confidence": {"type": float, "help": "cells below it, from 0 to 1, become 'unassigned'"},
-    "max-novelty": {"type": float, "help": "cells above it, from 0 to 1, become 'unassigned'; 0.99"},
+    "n-clusters": {"type": int, "help": "cut the model's tree into this many clusters (default: the fitted ones)"},
+    "min-confidence": {"type": float, "help": "cells below this confidence, from 0 to 1, become 'unassigned'"},
+    "max-novelty": {
+        "type": float,
+        "help": "cells above this novelty, from 0 to 1, become 'unassigned' (default: 0.99)",
+    },
     "key-added": {"help": "name of the result; vcc"},
 }
 EPILOG = """\
-Files end in .h5ad or .zarr. What is in --out is the input with the result added: obs/vcc, obs/vcc_confidence,
-obsm/X_vcc, uns/vcc. A file that exists is kept, and nothing is computed, unless --force is given; each file appears
-complete or not at all. Messages go to stderr. Exit codes: 0 done, 1 the data or the files cannot be used (the reason is
-on stderr), 2 the command line was not understood, 130 interrupted.
+Files end in .h5ad or .zarr. --out is the input with the result added: obs/vcc, obs/vcc_confidence, obsm/X_vcc, uns/vcc
+and more. If an output file exists, nothing is computed unless --force is given; each file appears complete or not at all.
+Messages go to stderr. Exit codes: 0 done, 1 the data or the files cannot be used (the reason is on stderr), 2 the command
+line was not understood, 130 interrupted.
 
   scvcc fit  cells.h5ad --n-clusters 12 --batch-key sample --out cells_vcc.h5ad --model model.safetensors --plot map.png
   scvcc map  new.h5ad --model model.safetensors --out new_vcc.h5ad --json > new.json
@@ -87,8 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     new = commands.add_parser("map", help="label new cells with a model (scvcc.tl.map_query)", **about)
     new.add_argument("--model", type=Path, required=True, help="file that `scvcc fit --model` wrote")
     plot = commands.add_parser("plot", help="draw the map (scvcc.pl.vcc)", **about)
-    plot.add_argument("--color", nargs="+", help="obs columns or names of variables; the labels if left out")
-    plot.add_argument("--key", default="vcc", help="name of the result; vcc")
+    plot.add_argument("--color", nargs="+", help="obs columns or names of variables (default: the labels)")
+    plot.add_argument("--key", default="vcc", help="name of the result (default: vcc)")
 
     for command, run, table in ((fit, _fit, FIT), (new, _map, MAP), (plot, _plot, {})):
         command.set_defaults(run=run)
@@ -99,9 +105,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--plot", type=Path, help="picture of the map: .png, .pdf or .svg")
         for name, settings in table.items():
             command.add_argument(f"--{name}", **settings)
-        command.add_argument("--force", action="store_true", help="replace files that exist")
-        command.add_argument("--json", action="store_true", help="a summary on stdout")
-        command.add_argument("--quiet", action="store_true", help="no messages but warnings and errors")
+        command.add_argument("--force", action="store_true", help="replace existing files")
+        command.add_argument("--json", action="store_true", help="print a summary to stdout")
+        command.add_argument("--quiet", action="store_true", help="show only warnings and errors")
     return parser
 
 
@@ -118,12 +124,12 @@ def _check_files(options: argparse.Namespace) -> None:
             raise ValueError(f"{path} must end in .h5ad or .zarr.")
     named = [*read, *written, *filter(None, [getattr(options, "checkpoint", None)])]
     if len({path.resolve() for path in named}) < len(named):
-        raise ValueError("Each file that is read or written needs a name of its own.")
+        raise ValueError("Each file that is read or written needs its own name.")
     for path in written:
         if not path.parent.is_dir():
             raise ValueError(f"{path.parent} is not a directory.")
         if path.exists() and not options.force:
-            raise ValueError(f"{path} exists: name another file, or replace it with --force.")
+            raise ValueError(f"{path} exists: choose another name, or replace it with --force.")
 
 
 def _fit(options: argparse.Namespace) -> dict[str, Any]:

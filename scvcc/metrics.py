@@ -107,7 +107,7 @@ def compactness(embedding: ArrayLike, labels: ArrayLike) -> float:
 
     Returns
     -------
-    A number between 0 and 1; 1 when each cluster is a single place, 0.5 when points are as far from their own center as
+    A number between 0 and 1; 1 when each cluster is a single point, 0.5 when points are as far from their own center as
     that is from the next one.
 
     Examples
@@ -143,7 +143,8 @@ def batch_mixing(graph: sp.spmatrix | sp.sparray, batch: ArrayLike) -> np.ndarra
     Parameters
     ----------
     graph
-        Neighbors, sparse (n, n), such as `adata.obsp["vcc_neighbors_distances"]`; what is stored counts, not its value.
+        Neighbors, sparse (n, n), such as `adata.obsp["vcc_neighbors_distances"]`. Only which
+        entries are stored counts, not their values.
     batch
         Batch of each cell.
 
@@ -181,7 +182,7 @@ def boundary_score(distances: sp.spmatrix | sp.sparray) -> np.ndarray:
 
     By Lemma 1 of the VCC paper :cite:p:`vcc`, normalized neighbor distances vary more at the border of a cluster than
     inside it. The score is the standard deviation of a cell's attractive forces, the softmax of its negative neighbor
-    distances, over their mean. On real data the hint is weak: the confidence of :func:`scvcc.tl.vcc` tells more.
+    distances, over their mean. On real data the hint is weak; the confidence of :func:`scvcc.tl.vcc` is a better one.
 
     Parameters
     ----------

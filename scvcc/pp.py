@@ -48,8 +48,8 @@ def lsa(
 ) -> AnnData | None:
     r"""Represent documents by latent semantic analysis: a truncated SVD of their TF-IDF matrix.
 
-    The matrix stays sparse and is not centered, so that a missing term stays zero. Use the result with
-    `scvcc.tl.vcc(adata)`, which finds it, or with `use_rep="X_lsa"`.
+    The matrix stays sparse and is not centered, so a missing term stays zero. `scvcc.tl.vcc(adata)` finds the result if
+    there is no `X_pca`; otherwise set `use_rep="X_lsa"`.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def lsa(
     n_comps
         Number of components, below the number of documents and of terms.
     layer
-        Take this layer instead of `X`.
+        Use this layer instead of `X`.
     tfidf
         Whether to weight counts by TF-IDF first: counts times :math:`\ln\frac{1 + n}{1 + n_t} + 1` for a term in
         :math:`n_t` of :math:`n` documents, each document scaled to length 1. None does so if all values are whole
@@ -152,11 +152,11 @@ def neighbors(
     key_added: str | None = None,
     copy: bool = False,
 ) -> AnnData | None:
-    """Build a neighbor graph that knows batches, for `scvcc.tl.vcc`, `sc.tl.umap` and `sc.tl.leiden`.
+    """Build a batch-corrected neighbor graph, for `scvcc.tl.vcc`, `sc.tl.umap` and `sc.tl.leiden`.
 
-    Technical differences between batches are taken away from the representation before neighbors are searched, as far as
-    the data support it: batches that are mixed stay as they are, and so do batches that have too little in common with
-    the others. The representation itself is not changed. `scvcc.tl.vcc(adata, batch_key=...)` builds the same graph.
+    Technical differences between batches are removed before the neighbor search, as far as the data support it: batches
+    that are already mixed, or that have too little in common with the others, are left as they are. The stored
+    representation is not changed. `scvcc.tl.vcc(adata, batch_key=...)` builds the same graph.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def neighbors(
     metric
         Distance.
     batch_strength
-        Share of the differences between batches that is taken away, 0 to 1.
+        Share of the differences between batches to remove, from 0 to 1.
     random_state
         Seed or generator.
     key_added
@@ -238,7 +238,7 @@ def _own_weights(adata: AnnData, idf_key: str, uns_key: str, *, needed: bool) ->
     own = idf_key in adata.var and bool(params_of(adata.uns.get(uns_key)).get("tfidf"))
     if needed and idf_key in adata.var and not own:
         raise ValueError(
-            f"key_added: TF-IDF would overwrite adata.var[{idf_key!r}], which is not known as a result of "
+            f"key_added: TF-IDF would overwrite adata.var[{idf_key!r}], which is not known to be a result of "
             "scvcc.pp.lsa. Choose another key_added, rename that column, or set tfidf=False."
         )
     return own

@@ -80,10 +80,10 @@ def test_a_damaged_record_is_named(clustered, damage, untouched):
     clustered.uns["vcc"] = record
     with untouched(clustered):
         if damage != "tree":
-            with pytest.raises(ValueError, match=r"adata.uns\['vcc'\] is not complete|no run named 'vcc'"):
+            with pytest.raises(ValueError, match=r"adata.uns\['vcc'\] is incomplete|no run named 'vcc'"):
                 tl.stability(clustered, n_runs=1, progress=False)
         if damage in ("tree", "fields"):
-            with pytest.raises(ValueError, match=r"adata.uns\['vcc'\] is not complete|no tree named 'vcc'"):
+            with pytest.raises(ValueError, match=r"adata.uns\['vcc'\] is incomplete|no tree named 'vcc'"):
                 tl.cut(clustered, 2)
 
 
@@ -92,7 +92,7 @@ def test_a_damaged_tree_is_named(clustered, part):
     run = clustered.uns["vcc"]
     clustered.uns["vcc"] = {**run, "tree": {name: value for name, value in run["tree"].items() if name != part}}
     for ask in (lambda: tl.cut(clustered, 2), lambda: pl.tree(clustered)):
-        with pytest.raises(ValueError, match=r"adata.uns\['vcc'\] is not complete"):
+        with pytest.raises(ValueError, match=r"adata.uns\['vcc'\] is incomplete"):
             ask()
 
 

@@ -614,7 +614,7 @@ def test_kinds_of_x(neighbors, clustered, convert, quick):
         ({"key_added": "a/b"}, ValueError, "key_added must be a name without '/'"),
         ({"key_added": ""}, ValueError, "key_added must be"),
         ({"device": "toaster"}, ValueError, "device='toaster'"),
-        ({"n_epoch": 3}, TypeError, "n_epoch is no setting of VCC: did you mean epochs"),
+        ({"n_epoch": 3}, TypeError, "n_epoch is not a setting of VCC: did you mean epochs"),
         ({"use_rep": "none"}, ValueError, "use_rep='none'"),
         ({"neighbors_key": "none"}, ValueError, "neighbors_key='none'"),
         ({"random_state": 1.5}, TypeError, "random_state"),

@@ -132,7 +132,7 @@ def _read(adata: AnnData, matrix: Any, mode: GraphMode, name: str, params: Mappi
     try:
         csr = check_graph(matrix, n, mode).astype(np.float32)
     except ValueError as error:
-        raise ValueError(f"{name}: {error} sc.pp.neighbors does it.") from error
+        raise ValueError(f"{name}: {error} sc.pp.neighbors builds one.") from error
     csr.sort_indices()
     return Graph(csr, mode, name, params)
 
@@ -197,7 +197,7 @@ def warn_about(graph: Graph, n_clusters: int | None, *, restricted: bool) -> Non
         found.append(f"n_clusters={n_clusters} is below the number of pieces, so unconnected pieces share a cluster")
     advice = "" if n_pieces == 1 else " A larger n_neighbors connects more cells."
     if restricted and advice:
-        advice = " Cells far apart in this part may belong to an AnnData of their own, with a graph of their own."
+        advice = " Consider moving cells that are far apart to an AnnData of their own, with its own graph."
     elif thinned:
         advice = " Run sc.pp.neighbors again for a sharper result."
     warn(f"The neighbor graph {graph.name} may be unreliable: {'; '.join(found)}.{advice}")

@@ -140,9 +140,9 @@ def _graph_of_rows_trained_on(
     """The graph of a sketch, or of all cells to be clustered; it is not kept in `adata`."""
     rows, distances = search(X, model, seed, batches, info)
     n = distances.shape[0]
-    alone = f"a sketch of {n} cells: the encoder is trained on these alone"
+    alone = f"a sketch of {n} cells, and the encoder is trained on these alone"
     whose = "all cells to be clustered" if rows is None else alone
-    info(f"graph built: more cells than max_train_cells={model.max_train_cells}, so of {whose}")
+    info(f"more cells than max_train_cells={model.max_train_cells}: graph built of {whose}")
     params = {"n_neighbors": model.n_neighbors, "metric": model.metric, **representation.source.params}
     graph, rows = distances.astype(np.float32), np.arange(n) if rows is None else rows
     return Graph(graph, "distance", "of the cells trained on", params, rows=rows)

@@ -68,7 +68,7 @@ def read_reference(reference: Any) -> tuple[VCC, dict[str, Any]]:
     if "kind" not in about:
         raise ValueError(
             "reference does not say which variables it was trained on: save it with scvcc.tl.vcc(adata, save_to=...). "
-            "For a matrix that is prepared already, use its predict."
+            "If you have the prepared matrix, use the predict method of scvcc.VCC."
         )
     if about["kind"] not in ("X", "pca", "lsa"):
         raise ValueError(
@@ -135,7 +135,7 @@ def _aligned(adata: AnnData, names: np.ndarray, most_missing: float = 0.2) -> np
             f"the reference has names such as {names[0]!r}, adata such as {adata.var_names[0]!r}."
         )
     if n_missing:
-        warn(f"{n_missing} of the {len(names)} variables of the reference are missing and taken as average.")
+        warn(f"{n_missing} of the {len(names)} variables of the reference are missing and set to their average.")
     return columns
 
 
@@ -146,7 +146,7 @@ def _warn_about_values(X: Matrix, about: Mapping[str, Any]) -> None:
     if has_negative(X) != about["negative"]:
         has, lacks = ("adata", "the reference") if about["negative"] is False else ("the reference", "adata")
         warn(
-            f"{has} has negative values and {lacks} has none: prepare both in one way. Data scaled with sc.pp.scale "
+            f"{has} has negative values and {lacks} has none: prepare both in the same way. Data scaled with sc.pp.scale "
             "need the reference's means and standard deviations, not their own."
         )
 
@@ -165,14 +165,14 @@ def summarize(placed: Placed, labeled: Labeled, names: Sequence[str]) -> dict[st
     low, middle = np.quantile(placed.alone, [0.25, 0.5])
     is_off = bool(low > 0.6 and len(placed.alone) >= 20)  # .25 is usual; CTRL against STIM of ifnb has .88
     info(
-        f"    {counts[-1] / counts.sum():.1%} of the cells are unassigned; median novelty of a cell by itself {middle:.2f}, "
-        f"where 0.50 is that of the reference's kinds; clusters without cells: {listed(empty) if empty else 'none'}"
+        f"    {counts[-1] / counts.sum():.1%} of the cells are unassigned; median novelty of single cells {middle:.2f} "
+        f"(0.50 for cells like the reference's); clusters without cells: {listed(empty) if empty else 'none'}"
     )
     if is_off:
         warn(
-            f"The query as a whole lies off the reference: three quarters of its cells are each more novel than {low:.0%} "
-            "of the reference's. It may be of another condition or chemistry, be normalized or scaled in another way, lack "
-            "genes, or hold only kinds of cells that the reference lacks. Its labels may be wrong."
+            f"The query as a whole is unlike the reference: three quarters of its cells are more novel than {low:.0%} of "
+            "the reference's. It may come from another condition or chemistry, be normalized or scaled in another way, lack "
+            "genes, or hold only cell types that the reference lacks. Its labels may be wrong."
         )
     return {
         "unassigned": float(counts[-1] / counts.sum()),

@@ -58,7 +58,7 @@ def refuse_strangers(adata: AnnData, key: str, fields: Iterable[str]) -> None:
         attribute, _, name = field.partition("/")
         if field not in own and name in getattr(adata, attribute):
             raise ValueError(
-                f"key_added={key!r} would overwrite adata.{attribute}[{name!r}], which is not known as a result of "
+                f"key_added={key!r} would overwrite adata.{attribute}[{name!r}], which is not known to be a result of "
                 "scvcc: choose another name, or delete or rename it first."
             )
 
@@ -230,7 +230,7 @@ def stored_run(adata: AnnData, key: str) -> Run:
         raise ValueError(f"adata holds no run named {key!r}: run scvcc.tl.vcc(adata, key_added={key!r}) first.")
     params = record.get("params")
     if not isinstance(params, Mapping) or "random_state" not in params or "fields" not in record:
-        raise ValueError(f"adata.uns[{key!r}] is not complete any more: run scvcc.tl.vcc again.")
+        raise ValueError(f"adata.uns[{key!r}] is incomplete: run scvcc.tl.vcc again.")
     column = adata.obs[key].astype("category")
     cells = column.notna().to_numpy(copy=True)
     if "restrict_to" in params:  # the others carry the labels of another run

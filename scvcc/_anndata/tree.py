@@ -54,7 +54,7 @@ def stored_tree(adata: AnnData, key: str) -> StoredTree:
     if record is None or column not in adata.obs or key not in adata.obs:
         raise ValueError(f"adata holds no tree named {key!r}: run scvcc.tl.vcc(adata, key_added={key!r}) first.")
     if "fields" not in run or not {*FIELDS, "clusters"} <= set(record):
-        raise ValueError(f"adata.uns[{key!r}] is not complete any more: run scvcc.tl.vcc again.")
+        raise ValueError(f"adata.uns[{key!r}] is incomplete: run scvcc.tl.vcc again.")
     tree = Tree(*(np.asarray(record[name]) for name in FIELDS))
     clusters = list(map(str, record["clusters"]))
     names = pd.Index(tree.names(len(tree.size), clusters))

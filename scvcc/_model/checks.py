@@ -58,7 +58,7 @@ def named(cls: type[Class]) -> type[Class]:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 meant = f"did you mean {near[0]}?" if near else f"its settings are {', '.join(known)}."
-                raise TypeError(f"{name} is no setting of {cls.__name__}: {meant}")
+                raise TypeError(f"{name} is not a setting of {cls.__name__}: {meant}")
         construct(self, *args, **kwargs)
 
     cls.__init__ = __init__  # type: ignore[assignment, method-assign]

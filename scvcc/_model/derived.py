@@ -86,7 +86,7 @@ def warn_about(n_found: int, n: int, settings: Settings) -> None:
     """Say where the number of clusters found is not what was asked for, or their size cannot be."""
     if 2 * settings.min_cluster_size > n:
         warn(
-            f"min_cluster_size={settings.min_cluster_size} is more than half of the {n} rows: no two clusters have it."
+            f"min_cluster_size={settings.min_cluster_size} is more than half of the {n} rows: no two clusters can be that large."
         )
     if n_found == 1:
         warn(

@@ -258,7 +258,7 @@ def _parse(file: BinaryIO, size: int) -> tuple[Arrays, dict[str, Any]]:
     """Arrays and description; no array is read unless the header is that of a model that fits into the file."""
     header_size = int.from_bytes(file.read(8), "little")
     if not 10 <= size <= FILE_LIMIT or not 2 <= header_size <= min(size - 8, HEADER_LIMIT):
-        raise ValueError(f"{size} bytes with a header of {header_size} are no model file, or only a part of one.")
+        raise ValueError(f"{size} bytes with a header of {header_size} are not a model file, or only part of one.")
     header = _json(file.read(header_size))
     stored = header.pop("__metadata__")
     if set(stored) != {"scvcc", "sha256"}:

@@ -35,7 +35,7 @@ def checked_settings(model: VCC, n: int) -> Settings:
         check_limits("max_train_cells", model.max_train_cells, max(model.n_neighbors, model.n_clusters or 2))
     for name in ("n_jobs", "learning_rate"):
         if getattr(model, name) == 0:
-            raise ValueError(f"{name} must be another number than 0.")
+            raise ValueError(f"{name} must not be 0.")
     chosen = {field.name: getattr(model, field.name) for field in fields(Settings) if field.name != "weights"}
     return Settings(**chosen, weights=resolve_weights(model.objective, model.loss_weights))
 

@@ -84,7 +84,7 @@ def readable(estimator: Any, X: Matrix, *, reset: bool) -> Matrix:
             return validate_data(estimator, X, reset=reset, ensure_min_samples=least, dtype=dtype, **sparse)
     if (kind := getattr(X, "format", "csr")) != "csr":
         raise ValueError(
-            f"X is on disk as {kind.upper()}, by columns, so that no part of its rows can be read alone: "
+            f"X is stored on disk as {kind.upper()}, by columns, so its rows cannot be read in blocks: "
             "load it into memory, or store it as CSR."
         )
     return validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -130,7 +130,7 @@ def values(X: Matrix, rows: np.ndarray | None) -> Matrix:
     largest = _largest(X)
     if largest and not 1e-15 < largest < 1e15:  # squares of distances have to be single precision
         raise ValueError(
-            f"X has values of up to {largest:.0e} only, too {'large' if largest > 1 else 'small'} to train on in "
+            f"X has values of up to {largest:.0e}, too {'large' if largest > 1 else 'small'} to train on in "
             "single precision: scale X, for instance by its standard deviation."
         )
     return X

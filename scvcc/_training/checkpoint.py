@@ -46,8 +46,8 @@ class Checkpoint:
         others = [name for name, fact in self._facts.items() if self._found and self._found.get(name) != fact]
         if others:
             raise ValueError(
-                f"checkpoint={str(self.path)!r} belongs to a fit with another {' and another '.join(others)}. To go on with "
-                "it, give the same data and settings; to start anew, delete that file or name another one."
+                f"checkpoint={str(self.path)!r} belongs to a fit with another {' and another '.join(others)}. To resume "
+                "it, give the same data and settings; to start over, delete that file or name another one."
             )
 
     def kept(self, stage: str) -> Arrays:
@@ -67,7 +67,7 @@ class Checkpoint:
         try:
             write_atomically(self.path, format_tensors(self._arrays, metadata=stored))
         except OSError as error:  # a full disk does not cost the fit
-            logger.warning("checkpoint=%r could not be written, and the fit goes on: %s", str(self.path), error)
+            logger.warning("checkpoint=%r could not be written; the fit continues: %s", str(self.path), error)
         self._due = time.monotonic() + (time.monotonic() - start) / SHARE
 
     def remove(self) -> None:
@@ -89,8 +89,8 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
     except (SafetensorError, TypeError, KeyError, ValueError):
         pass
     raise ValueError(
-        f"checkpoint={str(path)!r} exists and is no checkpoint, or a damaged one. It is left as it is: delete it, or name "
-        "another file."
+        f"checkpoint={str(path)!r} exists and is not a checkpoint, or is a damaged one. It is left as it is: delete it, or "
+        "name another file."
     )
 
 

@@ -33,7 +33,7 @@ def check_kernels() -> None:
     """Refuse to run parallel kernels where OpenMP would end the process."""
     if _seen["compiled"]:
         raise RuntimeError(
-            "This process was made by fork from one that had used threads, and cannot fit a model or search neighbors. "
+            "This process was forked from one that had used threads, and cannot fit a model or search for neighbors. "
             "Start processes with multiprocessing.get_context('spawn') or 'forkserver', or fork before numba, scanpy or "
-            "scvcc compute anything. A model that is already fitted can be used here."
+            "scvcc compute anything. A model that is already fitted still works here."
         )

@@ -56,7 +56,7 @@ def check_distances(graph: Matrix, metric: str) -> None:
     """Refuse a metric that does not know how far apart some rows are."""
     if not np.isfinite(graph.data).all():
         raise ValueError(
-            f"metric={metric!r} gives no distance for some rows, most likely since all values of such a row are the same: "
+            f"metric={metric!r} gives no distance for some rows, most likely because all values of such a row are the same: "
             "leave these rows out, or choose another metric."
         )
 
@@ -111,7 +111,7 @@ def check_sparse(X: Any, name: str) -> None:
         return
     if not fits or any(len(index) and not 0 <= index.min() <= index.max() < length for index, length in pairs):
         raise ValueError(
-            f"{name} is a damaged {X.format} matrix, with indices out of its shape {X.shape}: make it anew."
+            f"{name} is a damaged {X.format} matrix, with indices outside its shape {X.shape}: build it again."
         )
 
 

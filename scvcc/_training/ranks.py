@@ -111,5 +111,5 @@ def _told(collective: Callable[..., Any], *args: Any) -> None:
         collective(*args)
     except RuntimeError as error:
         raise RuntimeError(
-            "Another process of this training has ended: its own message, or that of torchrun, says why. Start all again."
+            "Another process of this training has ended: its own message, or that of torchrun, says why. Restart all processes."
         ) from error

@@ -20,7 +20,7 @@ from scvcc.pl._names import write_names
 def n_clusters(
     adata: AnnData, *, key: str = "vcc", runners_up: int = 3, show: bool | None = None, return_fig: bool = False
 ) -> Plot:
-    """Plot why a number of clusters is suggested: the score of each number, what it cuts, and its smallest cluster.
+    """Plot the evidence for each number of clusters: its score, what it cuts, and its smallest cluster.
 
     Needs :func:`scvcc.tl.suggest_n_clusters`. A flat top means that several numbers are about equally good. Numbers that
     need a cluster smaller than `min_cluster_size` (the dotted line) are pale: they are never suggested.
@@ -32,7 +32,7 @@ def n_clusters(
     key
         Name of the result: `key_added` of :func:`scvcc.tl.suggest_n_clusters`.
     runners_up
-        How many of the next best numbers to mark.
+        Number of next best numbers to mark.
     show
         Show the figure. None does so unless `return_fig` is given.
     return_fig
@@ -97,11 +97,11 @@ def stability(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Plot:
-    """Plot how well clusters are found again in parts of the data: on the map, and cluster by cluster.
+    """Plot how well clusters are recovered in subsets of the data: on the map, and cluster by cluster.
 
-    Needs :func:`scvcc.tl.stability`. On the left, cells that share a cluster with other cells in each run are dark. On
-    the right, there is a dot for each run, at the Jaccard index of the cluster and its best match, and a line at their
-    mean. Clusters with a line in the white part are stable.
+    Needs :func:`scvcc.tl.stability`. On the left, cells are colored by their stability. On the right, each dot is a run, at
+    the Jaccard index of the cluster and its best match, and each line is the mean of the runs. Clusters with their line in
+    the white area are stable.
 
     Parameters
     ----------
@@ -193,8 +193,7 @@ def confusion(
     key
         Name of the result.
     normalize
-        Show the share of each group in the clusters ("groups"), the share of each cluster in the groups ("clusters"),
-        or numbers of cells (None).
+        Show shares of each group ("groups"), shares of each cluster ("clusters"), or numbers of cells (None).
     cmap
         Colormap.
     ax
@@ -272,11 +271,11 @@ def composition(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Plot:
-    """Plot the make-up of each cluster by sample, and of each sample by cluster; any other grouping will do.
+    """Plot the make-up of each cluster by sample, or by another grouping, and of each sample by cluster.
 
     On the left there is a bar for each cluster, divided by the categories of `adata.obs[by]`; on the right there is a
     bar for each category, divided by cluster. The bar on top shows all cells: a cluster with the same proportions is
-    found in all samples alike.
+    equally common in all samples.
 
     Parameters
     ----------

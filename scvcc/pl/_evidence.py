@@ -22,9 +22,9 @@ def support(
 ) -> Plot:
     """Plot which pairs of neighboring clusters are supported, and which merges are suggested.
 
-    Needs :func:`scvcc.tl.test_clusters`. There is a square for each pair of clusters that the graph links, the larger the
-    more of its weight is between them: blue where a valley of density parts the two, orange where none was found.
-    Clusters that would be merged stand side by side, in a frame.
+    Needs :func:`scvcc.tl.test_clusters`. There is a square for each pair of clusters that the graph links; a larger square
+    means more weight between them. Blue: a valley of density separates the two. Orange: none was found. Clusters that
+    would be merged are side by side, in a frame.
 
     Parameters
     ----------

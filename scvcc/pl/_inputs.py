@@ -19,7 +19,7 @@ def read(adata: AnnData, slot: str, name: str, advice: str = "") -> Any:
 def check_cmap(cmap: str) -> None:
     """Refuse a colormap that matplotlib does not have."""
     if cmap not in mpl.colormaps:
-        raise ValueError(f"cmap={cmap!r} is no colormap of matplotlib: give a name such as 'viridis'.")
+        raise ValueError(f"cmap={cmap!r} is not a matplotlib colormap: give a name such as 'viridis'.")
 
 
 def read_map(adata: AnnData, key: str, dimensions: Any = None, *, stage: str = "") -> np.ndarray:

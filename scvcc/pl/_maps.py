@@ -54,9 +54,9 @@ def vcc(
     dimensions
         The two dimensions of the map to show, counted from 0.
     layer
-        Layer to take variables from.
+        Layer to read variables from.
     use_raw
-        Take variables from `adata.raw`. None does so if it has the variable and `layer` is not set.
+        Read variables from `adata.raw`. None does so if it has the variable and `layer` is not set.
     legend_loc
         Where to write the names of categories: "on data" (next to the cells where a name would hide a small cluster),
         "beside" the clusters, in the "right margin", or nowhere ("none"). Names that would overlap others on the map
@@ -64,7 +64,7 @@ def vcc(
     confidence
         "alpha" makes cells with low confidence transparent, "color" colors by confidence.
     mark_unsupported
-        Put a "?" behind the names of clusters that no valley of density parts from some neighbor, by
+        Put a "?" after the names of clusters that no valley of density separates from some neighbor, according to
         `adata.uns[key]["support"]`.
     palette
         Colors of the categories: a list, a color for each name, or the name of a palette of scanpy or of a colormap
@@ -73,13 +73,13 @@ def vcc(
     cmap
         Colormap for numbers.
     size
-        Area of a point in square points. None chooses it by the number of cells.
+        Area of a point in square points. None depends on the number of cells.
     frameon
         Draw the frame and name the axes.
     title
         One title, or one for each color.
     ncols
-        Panels in a row.
+        Number of panels per row.
     ax
         Axes to draw on, for a single color.
     show
@@ -114,7 +114,7 @@ def vcc(
         columns = [_marked(adata, column) if column.name == key else column for column in columns]
     alpha = None
     if confidence == "alpha":
-        alpha = read(adata, "obs", f"{key}_confidence", "confidence='alpha' needs it").to_numpy(dtype=float)
+        alpha = read(adata, "obs", f"{key}_confidence", "confidence='alpha' needs this column").to_numpy(dtype=float)
 
     axes = panels(len(names), (4.6, 4.2), ncols=ncols, ax=ax)
     for axis, column, heading in zip(axes, columns, titles, strict=True):

@@ -30,7 +30,7 @@ def stages(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Plot:
-    """Plot the map at several points of training, from the start to the end.
+    """Plot the map at several points of training, from start to end.
 
     Needs `scvcc.tl.vcc(adata, …, keep_stages=True)`.
 
@@ -47,7 +47,7 @@ def stages(
     size
         Area of a point in square points.
     ncols
-        Panels in a row.
+        Number of panels per row.
     show
         Show the figure. None does so unless `return_fig` is given.
     return_fig
@@ -167,7 +167,7 @@ def similarity(
     key
         Name of the result.
     clusters
-        The two clusters. None takes the two with the nearest centers on the map, among clusters of 20 cells or more.
+        The two clusters. None takes the two with the closest centers on the map, among clusters of 20 cells or more.
     random_state
         Seed for drawing the pairs of cells that are compared.
     show

@@ -34,16 +34,16 @@ def tree(
 ) -> Plot:
     """Plot the tree of clusters, from one on the left to many on the right.
 
-    A vertical line at 10 crosses the ten clusters of :func:`scvcc.tl.cut` with `n_clusters=10`. The larger a cluster, the
-    thicker its branch; its number of cells is on the right. Splits that `scvcc.tl.cut(..., support=True)` has tested have
-    a dot: blue where a valley of density parts the two sides, orange where none was found.
+    A vertical line at 10 crosses the ten clusters of :func:`scvcc.tl.cut` with `n_clusters=10`. Larger
+    clusters have thicker branches; the numbers of cells are on the right. Splits that `scvcc.tl.cut(..., support=True)` has
+    tested have a dot: blue if a valley of density separates the two sides, orange if none was found.
 
     Parameters
     ----------
     adata
         Annotated data with a result of :func:`scvcc.tl.vcc`.
     n_clusters
-        The cut to mark: its clusters have a color each. None marks the clusters of the run.
+        The cut to mark: each of its clusters has a color. None marks the clusters of the run.
     key
         Name of the result.
     n_leaves

@@ -150,7 +150,7 @@ def test_the_whole_is_summed_up(reference, query, file):
 
 def test_a_query_that_lies_off_the_reference(query, file, tmp_path):
     query.X = query.X * 1.5
-    with pytest.warns(UserWarning, match="query as a whole lies off the reference: three quarters"):
+    with pytest.warns(UserWarning, match="query as a whole is unlike the reference: three quarters"):
         scvcc.tl.map_query(query, file)
     found = query.uns["vcc"]["summary"]
     assert found["off_reference"] and found["lower_quartile"] > 0.6 and found["novelty"] > 0.8

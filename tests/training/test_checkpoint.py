@@ -112,7 +112,7 @@ def begun(path, ended_after, **others):
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path, ended_after, others, named):
     file = tmp_path / "fit"
     before = begun(file, ended_after)
-    with pytest.raises(ValueError, match=rf"^checkpoint='.*fit' belongs to a fit with {named} To go on"):
+    with pytest.raises(ValueError, match=rf"^checkpoint='.*fit' belongs to a fit with {named} To resume"):
         scvcc.VCC(**{**CASES["compact"], **others}, checkpoint=file).fit(X)
     assert file.read_bytes() == before
 
@@ -147,11 +147,11 @@ def test_what_is_no_checkpoint_is_refused_and_left(tmp_path, ended_after, untouc
     model = (tmp_path / "model").read_bytes()
     for found in (b"", b"my notes", whole[:-1], whole[:100], bytes(flipped), whole + b"a", model):
         file.write_bytes(found)
-        with pytest.raises(ValueError, match="exists and is no checkpoint, or a damaged one"):
+        with pytest.raises(ValueError, match="exists and is not a checkpoint, or is a damaged one"):
             fitted("compact", file)
         assert file.read_bytes() == found
     adata = ad.AnnData(X.copy())
-    with pytest.raises(ValueError, match="is no checkpoint"), untouched(adata):
+    with pytest.raises(ValueError, match="is not a checkpoint"), untouched(adata):
         scvcc.tl.vcc(adata, 4, progress=False, checkpoint=file)
     with pytest.raises(ValueError, match="not a file"):
         fitted("compact", tmp_path)
@@ -167,7 +167,7 @@ def test_a_full_disk_does_not_cost_the_fit(tmp_path, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, logger="scvcc"):
         model = fitted("compact", tmp_path / "fit")
     assert_same(arrays(model), arrays(fitted("compact")))
-    assert "fit' could not be written, and the fit goes on: no space left" in caplog.text
+    assert "fit' could not be written; the fit continues: no space left" in caplog.text
 
 
 def test_writing_takes_a_twentieth_of_the_time(tmp_path, monkeypatch):

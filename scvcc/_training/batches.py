@@ -3,7 +3,7 @@
 What differs between two batches may be technical or a matter of which cells they hold, and only the first is to be
 taken away. Four steps, each of which changes nothing unless the data support it:
 
-1. Are the batches mixed as they come? Then there is nothing to correct.
+1. Are the batches mixed as they come, or at least among the cells of each group? Then there is nothing to correct.
 2. One shift per batch, if distinct groups of cells agree on it. Groups close to each other count as one witness.
 3. Trust: do nearly all groups of cells of a batch have a counterpart in another one?
 4. Offsets by kind of cells, for batches that are trusted.
@@ -29,6 +29,8 @@ LEAST_CELLS = 10  # of a batch that says anything: fewer have no groups
 NEIGHBORS = 15  # as in the graph that is built in the end
 GROUPS = 10  # of cells of a batch, at most: about as many as a sample has large types
 APART = 0.2  # from here on batches are corrected: random ones stay below .06, donors of one run below .16, others are .47 or more
+MIXING_CELLS = 100  # of a group in which batches may differ in their shares, and be mixed all the same
+MIXED_GROUP = 0.02  # so many foreign neighbors, of those by chance over all cells, are expected in a group of one batch
 
 SHIFT_MUTUAL, SHIFT_GROUP, SHIFT_ROUNDS = 20, 5, 6  # mutual neighbors, cells for each group, rounds
 CLOSE = 0.5  # groups at a distance of one shift are correlated by exp(-CLOSE)
@@ -101,6 +103,11 @@ def correct_batches(
     if strength == 0 or len(size) == 1 or apart.max() < APART:
         return Correction(Z, ("already mixed",) * len(size), apart, zero, zero, zero)
 
+    group = _groups(Z[rows], MIXING_CELLS, np.random.default_rng(seed), SAMPLE // MIXING_CELLS)
+    if separation(Z[rows], batch[rows], group, n_jobs=n_jobs).max() < APART:  # a matter of which cells they hold
+        outcome = np.where((apart < APART) & (size >= LEAST_CELLS), "already mixed", "left as it is")
+        return Correction(Z, tuple(outcome.tolist()), apart, zero, zero, zero)
+
     X = Z - Z.mean(axis=0)  # directions from the center are meaningful, and products precise
     shifts, agreement = agreed_shifts(X, batch, rng)
     moved = X + shifts[batch]
@@ -121,15 +128,18 @@ def _draw(rows: np.ndarray, most: int, rng: Generator) -> np.ndarray:
     return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 
-def _groups(Z: np.ndarray, cells_each: int, rng: Generator) -> np.ndarray:
-    n_groups = int(np.clip(len(Z) // cells_each, 1, GROUPS))
+def _groups(Z: np.ndarray, cells_each: int, rng: Generator, most: int = GROUPS) -> np.ndarray:
+    n_groups = int(np.clip(len(Z) // cells_each, 1, most))
     return KMeans(n_groups, n_init=1, random_state=int(rng.integers(2**31))).fit(Z).labels_
 
 
-def separation(Z: np.ndarray, batch: np.ndarray, *, n_jobs: int | None = None) -> np.ndarray:
+def separation(
+    Z: np.ndarray, batch: np.ndarray, group: np.ndarray | None = None, *, n_jobs: int | None = None
+) -> np.ndarray:
     """How far each batch is from mixed with the others: 1 − share of foreign neighbors / its value by chance.
 
-    Two standard errors are given away, and a batch of fewer than `LEAST_CELLS` cells says nothing.
+    With `group` (n,), chance is that of drawing neighbors from the cell's own group. Two standard errors are given away,
+    and a batch of fewer than `LEAST_CELLS` cells says nothing.
     """
     k = min(NEIGHBORS, len(Z) - 1)
     near = batch[neighbor_distances(Z, k, n_jobs=n_jobs).indices].reshape(len(Z), k)
@@ -137,7 +147,13 @@ def separation(Z: np.ndarray, batch: np.ndarray, *, n_jobs: int | None = None) -
     size = np.bincount(batch)
     mean = np.bincount(batch, foreign) / size
     error = np.sqrt(np.maximum(np.bincount(batch, foreign**2) / size - mean**2, 0) / size)
-    chance = np.maximum(1 - size / len(batch), 1e-9)
+    chance = 1 - size / len(batch)
+    if group is not None:
+        inside = np.zeros((group.max() + 1, len(size)))
+        np.add.at(inside, (group, batch), 1)
+        drawn = 1 - (inside[group, batch] - 1) / np.maximum(inside.sum(axis=1)[group] - 1, 1)
+        chance = MIXED_GROUP * chance + (1 - MIXED_GROUP) * np.bincount(batch, drawn) / size
+    chance = np.maximum(chance, 1e-9)
     return np.where(size >= LEAST_CELLS, np.clip(1 - (mean + 2 * error) / chance, 0, 1), 0)
 
 

@@ -31,6 +31,23 @@ def test_separation_is_one_less_the_share_of_foreign_neighbors():
     assert batches.separation(Z, few)[3] == 0
 
 
+def test_separation_within_groups_compares_with_the_shares_of_batches_there():
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], 150)
+    batch = (rng.random(300) < np.where(group == 0, 0.15, 0.85)).astype(int)
+    Z = rng.normal(size=(300, 4)) + 20 * group[:, None]
+    near = NearestNeighbors(n_neighbors=15).fit(Z).kneighbors(return_distance=False)
+    expected = []
+    for b in range(2):
+        mine = np.flatnonzero(batch == b)
+        shares = [np.mean(batch[near[i]] != b) for i in mine]
+        drawn = np.mean([np.mean(np.delete(batch, i)[np.delete(group, i) == group[i]] != b) for i in mine])
+        chance = batches.MIXED_GROUP * np.mean(batch != b) + (1 - batches.MIXED_GROUP) * drawn
+        expected.append(np.clip(1 - (np.mean(shares) + 2 * np.std(shares) / np.sqrt(len(mine))) / chance, 0, 1))
+    np.testing.assert_allclose(batches.separation(Z, batch, group), expected, atol=1e-12)
+    assert max(expected) < batches.APART < batches.separation(Z, batch).max()
+
+
 def test_mutual_neighbors_are_near_both_ways():
     rng = np.random.default_rng(1)
     A, B = rng.normal(size=(30, 3)), rng.normal(size=(20, 3))
@@ -99,6 +116,15 @@ def test_a_type_of_one_batch_stays_where_it_is_apart(cells):
     near = NearestNeighbors(n_neighbors=15).fit(done.Z).kneighbors(return_distance=False)
     assert (y[near[y == 3]] == 3).mean() > 0.98
     assert (batch[near[y != 3]] != batch[y != 3][:, None]).mean() > 0.3
+
+
+def test_types_in_uneven_shares_are_left_as_they_are(cells):
+    X, y, _ = cells
+    batch = np.where(np.random.default_rng(5).random(500) < 0.15, 1 - y % 2, y % 2)
+    done = correct_batches(X, batch)
+    assert done.Z is X and min(done.apart) > batches.APART
+    moved = X + 4.0 * (batch == 1)[:, None].astype(np.float32)
+    assert correct_batches(moved, batch).Z is not moved
 
 
 def test_batches_without_a_common_type_are_left_as_they_are(cells):

@@ -59,8 +59,8 @@ class Batches:
             tell(f"batches {outcome}: {', '.join(names)}")
         if left := by_outcome.get("left as it is"):
             warn(
-                f"{len(left)} of {len(self.names)} batches have too few cells, or too little in common with the others, to be "
-                f"corrected, and are left as they are: {', '.join(left[:10])}{', …' if len(left) > 10 else ''}."
+                f"{len(left)} of {len(self.names)} batches have too few cells or too little in common with the others to be "
+                f"corrected, or differ only in the shares of types, and are left as they are: {', '.join(left[:10])}{', …' if len(left) > 10 else ''}."
             )
 
 

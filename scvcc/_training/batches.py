@@ -56,7 +56,8 @@ class Correction:
         Corrected components (n, d); the object that was given if nothing is corrected.
     outcome
         Of each batch: "already mixed" with the others, "shifted", "corrected" by kind of cells (and shifted, if the
-        evidence is there), or "left as it is" because it has too little in common with the others, or too few cells.
+        evidence is there), or "left as it is" because it has too few cells or too little in common with the others, or
+        because the batches differ only in the shares of types.
     apart
         How far each batch is from mixed with the others, as they came: 0 mixed, 1 no foreign neighbor.
     shift

@@ -1,5 +1,6 @@
 """Matrices of an AnnData, read without changing it: X, layers and their values."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from scvcc._training.graph import Matrix, check_sparse
 
 
 def check_adata(adata: AnnData, *, copy: bool = False) -> None:
-    """Refuse what cannot be written to, before anything is computed; read obs and var where `read_lazy` left them on disk."""
+    """Refuse what cannot be written to, before anything is computed; read obs, var and uns where `read_lazy` left them on disk."""
     if not isinstance(adata, AnnData):
         raise TypeError(f"adata must be an AnnData, found {type(adata).__name__}: for a matrix use scvcc.VCC.")
     if adata.isbacked and copy:
@@ -24,9 +25,16 @@ def check_adata(adata: AnnData, *, copy: bool = False) -> None:
         raise ValueError(
             "adata is a part of a backed AnnData, which cannot be written to: load it with adata.to_memory() first."
         )
-    for table in ("obs", "var"):
-        if not isinstance(getattr(adata, table), pd.DataFrame):  # no file can be written from what is there
-            setattr(adata, table, getattr(adata, table).to_memory())
+    if not all(isinstance(table, pd.DataFrame) for table in (adata.obs, adata.var)):
+        for name in ("obs", "var", "uns"):  # no file can be written from what is there
+            setattr(adata, name, _loaded(getattr(adata, name)))
+
+
+def _loaded(value: Any) -> Any:
+    """A table of `read_lazy`, or a dictionary of such and of arrays of dask, in memory."""
+    if hasattr(value, "to_memory"):
+        return value.to_memory()
+    return {name: _loaded(part) for name, part in value.items()} if isinstance(value, Mapping) else computed(value)
 
 
 def check_layer(adata: AnnData, layer: str | None) -> None:

@@ -120,6 +120,21 @@ def test_a_model_maps_cells_where_they_are(lazy, cells, file):
     assert type(lazy.X) is type(X)
 
 
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_what_was_opened_can_be_written_with_the_result(suffix, stored, file, tmp_path):
+    pytest.importorskip("xarray")
+    cells = stored[0].copy()
+    cells.uns["ranks"] = {"table": pd.DataFrame({"gene": ["a", "b"]}, ["0", "1"]), "names": np.array(["x", "y"])}
+    getattr(cells, f"write_{suffix}")(tmp_path / f"in.{suffix}")
+    lazy = pytest.importorskip("anndata.experimental").read_lazy(tmp_path / f"in.{suffix}")
+    scvcc.tl.map_query(lazy, file)
+    getattr(lazy, f"write_{suffix}")(tmp_path / f"out.{suffix}")
+    again = getattr(ad, f"read_{suffix}")(tmp_path / f"out.{suffix}")
+    pd.testing.assert_frame_equal(again.uns["ranks"]["table"], cells.uns["ranks"]["table"])
+    assert again.uns["ranks"]["names"].tolist() == ["x", "y"]
+    assert again.obs["vcc"].notna().all() and (again.X != cells.X).nnz == 0
+
+
 def test_no_block_is_larger_than_needed(stored, file, monkeypatch):
     """The projection meets 64 rows at a time, never the whole matrix."""
     met, project = [], query.project

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 from anndata import AnnData
 from numpy.random import Generator, RandomState
 
 from scvcc._anndata import results
+from scvcc._anndata.batches import as_columns
 from scvcc._anndata.inputs import chosen_part, estimator, find_inputs
 from scvcc._anndata.matrices import check_adata
 from scvcc._anndata.representation import Request, write_additions
@@ -32,6 +35,7 @@ def suggest_n_clusters(
     obsp: str | None = None,
     n_neighbors: int | None = None,
     metric: str | None = None,
+    batch_key: str | Sequence[str] | None = None,
     key_added: str = "vcc",
     random_state: int | Generator | RandomState | None = 0,
     progress: bool = True,
@@ -69,6 +73,9 @@ def suggest_n_clusters(
         Size of the neighborhood if a graph is built.
     metric
         Distance if a graph is built.
+    batch_key
+        Column of `adata.obs` that names the batch of each cell, or a list of columns: the graph is then the batch-corrected
+        one that :func:`~scvcc.tl.vcc` builds.
     key_added
         Name of the result.
     random_state
@@ -120,7 +127,8 @@ def suggest_n_clusters(
     name = f"{key_added}_n_clusters"
     if name in adata.uns and "suggested" not in adata.uns[name]:
         raise ValueError(f"key_added={key_added!r} would overwrite adata.uns[{name!r}], which scvcc did not write.")
-    request = Request(key_added, as_seed(random_state), use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric)
+    graph_of = (use_rep, n_pcs, layer, neighbors_key, obsp, n_neighbors, metric, as_columns(batch_key))
+    request = Request(key_added, as_seed(random_state), *graph_of)
     model = estimator({"n_pcs": None, "min_cluster_size": min_cluster_size, **request.search})
     settings = checked_settings(model, adata.n_obs)
     X, graph, representation = find_inputs(adata, model, request, chosen_part(adata, None))

@@ -54,6 +54,18 @@ def test_a_shifted_sample_is_laid_onto_the_other(shifted, quick, caplog):
     assert "batches" not in shifted.uns["neighbors"]  # the plain graph stays as it is
 
 
+def test_a_number_of_clusters_is_suggested_on_the_graph_of_batches(shifted, quick):
+    ways = {"use_rep": "X", "k_range": (2, 8), "progress": False}
+    assert not scvcc.tl.suggest_n_clusters(shifted, **ways).set_index("n_clusters")["suggested"][4]
+    table = scvcc.tl.suggest_n_clusters(shifted, batch_key="sample", **ways)
+    assert table.set_index("n_clusters")["suggested"][4]
+    assert shifted.uns["vcc_neighbors"]["params"]["batch_key"].tolist() == ["sample"]
+    distances = shifted.obsp["vcc_neighbors_distances"].copy()
+    scvcc.tl.vcc(shifted, use_rep="X", batch_key="sample", **quick)
+    assert shifted.obs["vcc"].nunique() == 4
+    np.testing.assert_array_equal(shifted.obsp["vcc_neighbors_distances"].toarray(), distances.toarray())
+
+
 def test_random_batches_change_nothing(neighbors, quick):
     neighbors.obs["sample"] = np.random.default_rng(0).choice(list("abc"), 240)
     scvcc.tl.vcc(neighbors, 4, n_neighbors=16, key_added="plain", **quick)

@@ -195,7 +195,7 @@ def _speak(options: argparse.Namespace) -> None:
 
 
 def _written(adata: AnnData, options: argparse.Namespace) -> dict[str, Any]:
-    """Draw and write what was asked for; returns what there is to say of it."""
+    """Draw and write what was asked for; returns the summary."""
     key = options.key_added or "vcc"
     if options.plot is not None:
         _draw(adata, options.plot, key=key)
@@ -216,7 +216,7 @@ def _draw(adata: AnnData, path: Path, **arguments: Any) -> None:
 
 @contextmanager
 def _complete(path: Path) -> Iterator[Path]:
-    """A name beside `path` for what is being written; it becomes `path` at the end, or nothing stays."""
+    """A temporary name beside `path`; the file becomes `path` when it is complete, and is removed otherwise."""
     part = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:
         yield part

@@ -1,4 +1,4 @@
-"""Batches of an AnnData: which column names them, how well clusters mix them, and a word where they were forgotten."""
+"""Batches of an AnnData: which column names them, how well clusters mix them, and a warning if they were forgotten."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def mixing(labels: np.ndarray, codes: np.ndarray) -> np.ndarray:
 def mention_forgotten_batches(adata: AnnData, labels: np.ndarray, *, pure: float = 0.9, excess: float = 0.3) -> None:
     """Log a warning where clusters follow an obs column that usually names batches.
 
-    A cluster follows it if nine in ten of its cells are of one batch that has far fewer of all cells; it is worth a word
-    if every fifth cell is in such a cluster.
+    A cluster follows it if nine in ten of its cells are of one batch that has a far smaller share of all cells; there is a
+    warning if every fifth cell is in such a cluster.
     """
     usual = "batch chemistry donor individual lane library orig.ident patient plate replicate sample subject".split()
     for column in adata.obs:

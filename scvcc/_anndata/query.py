@@ -108,7 +108,7 @@ def place_query(adata: AnnData, model: VCC, about: Mapping[str, Any], n_clusters
 
 
 def cut_reference(model: VCC, about: dict[str, Any], n_clusters: int) -> dict[str, Any]:
-    """The description of a reference whose tree is cut into so many clusters; colors are those of the fitted ones only."""
+    """The description of a reference whose tree is cut into `n_clusters`; only fitted clusters have colors."""
     check_cut(n_clusters, len(model.tree_.size))
     return {**about, "categories": model.tree_.names(n_clusters, list(about["categories"])), "colors": []}
 

@@ -48,7 +48,7 @@ class StoredTree:
 
 
 def stored_tree(adata: AnnData, key: str) -> StoredTree:
-    """Read the tree of a run back; cells may have been taken away since."""
+    """Read the tree of a run back; cells may have been removed since."""
     run, column = adata.uns.get(key), f"{key}_leaf"
     record = run.get("tree") if isinstance(run, Mapping) else None
     if record is None or column not in adata.obs or key not in adata.obs:

@@ -29,7 +29,7 @@ def calibrate_sharpness(
     """Power of Q that best predicts what cluster the neighbors of a point vote for: one number, found without ground truth.
 
     Student-t assignments among K centers are far from certain even at a center, since every other center keeps a share.
-    The votes are drawn anew by a Bayesian bootstrap, as if other points had been neighbors. With this power, a probability
+    The votes are redrawn by a Bayesian bootstrap, as if other points had been neighbors. With this power, a probability
     of .9 means that about nine in ten such points would get that label again.
     """
     n = graph.shape[0]

@@ -7,7 +7,7 @@ import numba
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`numba.njit` with a cache; where neither the package nor the home can be written to, each process compiles anew."""
+    """`numba.njit` with a cache; if neither the package nor the home directory is writable, each process compiles."""
 
     def compile_later(function: Callable[..., Any]) -> Any:
         try:

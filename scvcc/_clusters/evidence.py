@@ -33,7 +33,7 @@ class Support:
 
     @property
     def weak(self) -> np.ndarray:
-        """Clusters that no valley parts from some neighbor, in order."""
+        """Clusters that no valley separates from some neighbor, in order."""
         return np.unique(self.pairs[self.p >= LEVEL])
 
 
@@ -218,7 +218,7 @@ def support_between(points: Points, labels: np.ndarray, rng: Generator, *, most:
 
 
 def clearly_parted(points: Points, labels: np.ndarray, rng: Generator, most: int = 500) -> bool:
-    """Whether a deep valley parts some neighboring clusters, the most weakly linked first; asked of `most` points of each."""
+    """Whether a deep valley separates some neighboring clusters, the most weakly linked first; tests `most` points of each."""
     rows, (pairs, link) = _members(labels, most, rng), neighbor_pairs(ClusterGraph.of(points.graph, labels))
     p = (points.p_between((rows[a], rows[b]), rng, 0.3) for a, b in pairs[np.argsort(link, kind="stable")])
     return any(value < LEVEL / 100 for value in p)  # deeper and surer than elsewhere, since many pairs are asked
@@ -234,7 +234,7 @@ def merge_unsupported(points: Points, labels: np.ndarray, rng: Generator) -> np.
     """The merged cluster of each cluster: neighbors merge, the most strongly linked first, until all are supported.
 
     A pair is supported as a whole, or by a deeper valley between the two first clusters that face each other: a cluster
-    merged of several is no longer one hump, and the first test then sees little.
+    merged from several is no longer one hump, and the first test then sees little.
     """
     first, rows = ClusterGraph.of(points.graph, labels), _members(labels, np.inf, rng)
     strength = _link_strength(first)

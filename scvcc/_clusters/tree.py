@@ -42,7 +42,7 @@ class Tree:
         return np.unique(self.cluster, return_index=True)[1]
 
     def cut(self, n_clusters: int) -> np.ndarray:
-        """The cluster of each leaf where the tree has so many, (L,); with K clusters, the fitted ones."""
+        """The cluster of each leaf where the tree has `n_clusters`, (L,); with K clusters, the fitted ones."""
         parent = np.arange(len(self.cluster))
         for kept, absorbed in self.merges[: len(parent) - n_clusters]:
             parent[parent == absorbed] = kept
@@ -173,7 +173,7 @@ def _renumbered(merges: np.ndarray, order: np.ndarray) -> np.ndarray:
 def split_support(
     tree: Tree, n_clusters: int, X: np.ndarray, leaf: np.ndarray, rng: Generator, batch: np.ndarray | None = None
 ) -> np.ndarray:
-    """P-value of one hump for the two sides of each merge, (L - 1,); NaN for splits not needed for so many clusters."""
+    """P-value of one hump for the two sides of each merge, (L - 1,); NaN for splits below `n_clusters`."""
     p = np.full(len(tree.merges), np.nan)
     for i, (a, b) in enumerate(tree.sides()):
         if i >= len(tree.size) - n_clusters:

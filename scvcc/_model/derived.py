@@ -36,7 +36,7 @@ def numbered_by_size(H: np.ndarray, centers: np.ndarray, settings: Settings) -> 
 
 
 def support_of(points: Points, labels: np.ndarray, rng: np.random.Generator, most_tested: int = 50) -> Support | None:
-    """What parts neighboring clusters, as far as it takes hundredths of a fit: 200 clusters have a thousand pairs."""
+    """Evidence for neighboring clusters, unless there are too many: 200 clusters have a thousand pairs."""
     return support_between(points, labels, rng, most=1000) if labels.max() < most_tested else None
 
 
@@ -63,7 +63,7 @@ def grown(
 def sample_of_all(
     X: Matrix, encoder: Encoder, centers: np.ndarray, seed: int, shrinkage: np.ndarray | None = None
 ) -> Sample:
-    """Rows that stand for all, which those of a sketch do not, and for new ones, which may come nearer to the mean."""
+    """A random sample of all rows, which a sketch is not; `shrinkage` moves them to where new rows would be."""
     rng, n, device = stream(seed, "novelty"), X.shape[0], encoder.center.device
     chosen = np.sort(rng.choice(n, min(2000, n), replace=False))
     onto = projection(early_width(encoder.sizes), rng)

@@ -1,7 +1,7 @@
 """Model files: safetensors with a JSON header and a SHA-256 over all of it. Nothing in a file is ever run.
 
 A reader trusts nothing: names, types, sizes and shapes are checked on the header, before an array is read. The checksum
-finds damage; it is no signature, so a file made to mislead is bounded in what it can cost, not in what it predicts.
+finds damage; it is not a signature: the checks limit what a malicious file can cost, not what it predicts.
 """
 
 import io
@@ -98,7 +98,7 @@ def _check_path(path: Any) -> None:
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
-    """The file that `path` leads to, perhaps a new one; refuses what is no file, or is not to be written."""
+    """The file that `path` leads to, perhaps a new one; refuses what is not a file, or is read-only."""
     _check_path(path)
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
@@ -246,7 +246,7 @@ def _encoded(name: str, strings: np.ndarray) -> np.ndarray:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON lacks: numbers of numpy, mappings that are no dict."""
+    """What JSON lacks: numpy numbers, and mappings other than dict."""
     if isinstance(value, np.generic):
         return value.item()
     if hasattr(value, "items"):

@@ -26,8 +26,8 @@ def computed(X: Any) -> Matrix:
 def over_chunks(function: Callable[[Matrix], np.ndarray], X: Any, size: int) -> Any:
     """What `function` makes of the chunks of `X`, as a dask array of rows that is computed when asked for.
 
-    Chunks are cut anew where they do not begin at multiples of `size`, so that a `function` which takes so many rows at a
-    time meets the same ones as in memory: matrix products of another shape round differently.
+    Chunks that do not begin at multiples of `size` are cut again, so that a `function` that takes `size` rows at a time
+    gets the same blocks as in memory: matrix products of another shape round differently.
     """
     if np.isnan(X.shape).any():
         raise ValueError("X is a dask array of unknown length: call X.compute_chunk_sizes() first.")

@@ -41,7 +41,7 @@ def checked_settings(model: VCC, n: int) -> Settings:
 
 
 def opened_checkpoint(model: VCC) -> Checkpoint:
-    """What an earlier fit has left in the model's checkpoint, if it has one; refuses a file that is none."""
+    """The model's checkpoint, with what an earlier fit left in it; refuses a file that is not a checkpoint."""
     return Checkpoint(None if model.checkpoint is None else writable(model.checkpoint))
 
 

@@ -96,7 +96,7 @@ def _projected(model: VCC, project: Callable[[Matrix], Matrix], companions: Comp
 def relabeled(
     model: VCC, X: Matrix, project: Callable[[Matrix], Matrix], n_clusters: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels of a query where the tree is cut into so many clusters, and the probability of each label."""
+    """Labels of a query where the tree is cut into `n_clusters`, and the probability of each label."""
     with threads(model.n_jobs, X.shape[0]):
         both = over_blocks(partial(_relabeled, _without_rows(model), project, n_clusters), X)
     return both[:, 0].astype(np.int64), both[:, 1]

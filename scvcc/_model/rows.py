@@ -16,7 +16,7 @@ from scvcc._training.settings import BLOCK
 
 
 def on_host(X: Any) -> Any:
-    """`X` in the memory of the host where it is an array or a sparse matrix of cupy, which rapids-singlecell works with."""
+    """`X`, copied to the host if it is an array or a sparse matrix of cupy, as rapids-singlecell makes them."""
     return X.get() if type(X).__module__.partition(".")[0] in ("cupy", "cupyx") else X
 
 
@@ -26,7 +26,7 @@ def in_memory(X: Any) -> bool:
 
 
 def has_row_blocks(X: Any) -> bool:
-    """Whether a block of the rows of `X` can be had without reading or converting all of it.
+    """Whether a block of the rows of `X` can be read without reading or converting all of it.
 
     Apart from numeric arrays and CSR matrices, these are matrices on disk that can be sliced: data sets of h5py and zarr,
     the sparse ones of a backed AnnData; and dask arrays.

@@ -1,4 +1,4 @@
-"""What a long fit has computed so far, in a file from which the same fit goes on after its process has ended."""
+"""Progress of a long fit, in a file from which the same fit resumes after its process has ended."""
 
 import hashlib
 import json

@@ -69,7 +69,7 @@ def recurrence(
     share: float,
     progress: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How well clusters come back when random parts of the points are clustered anew.
+    """How well clusters are recovered when random subsets of the points are clustered again.
 
     Returns the Jaccard index of each cluster with the best match of each run, (n_runs, K), and for each point the mean
     index of its cluster with the one it falls into, (n,). NaN where a run holds nothing of a cluster, or no run a point.

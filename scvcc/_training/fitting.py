@@ -57,7 +57,7 @@ def take_step(
 
 
 def state_of(step: int, rng: Generator, *optimizers: torch.optim.Optimizer) -> Arrays:
-    """What learning goes on from: the weights, what the optimizers remember of them, and the random numbers."""
+    """What learning resumes from: the weights, what the optimizers remember of them, and the random numbers."""
     arrays = {"step": np.array(step), "rng": as_bytes(rng.bit_generator.state)}
     for i, optimizer in enumerate(optimizers):
         remembered = optimizer.state_dict()["state"]
@@ -68,7 +68,7 @@ def state_of(step: int, rng: Generator, *optimizers: torch.optim.Optimizer) -> A
 
 
 def restore(state: Arrays, rng: Generator, *optimizers: torch.optim.Optimizer) -> int:
-    """Go on from what `state_of` gave, if anything; returns the step."""
+    """Resume from what `state_of` returned, if anything; returns the step."""
     if not state:
         return 0
     rng.bit_generator.state = from_bytes(state["rng"])

@@ -60,7 +60,7 @@ class Monitor:
         return {"records": as_bytes(self._records)} | ({} if self._labels is None else {"labels": self._labels})
 
     def restore(self, state: Arrays) -> None:
-        """Go on from what `state` gave, if anything."""
+        """Resume from what `state` returned, if anything."""
         if state:
             self._records, self._labels = from_bytes(state["records"]), state.get("labels")
             self._bar.update(sum({record["stage"]: record["step"] for record in self._records}.values()))

@@ -91,7 +91,7 @@ class PaperStage:
         return mean_losses(steps) | {"beta": beta}
 
     def losses(self) -> dict[str, Tensor]:
-        """The losses of edges and pairs drawn anew, each of whose points is encoded once."""
+        """The losses of newly drawn edges and pairs; each of their points is encoded once."""
         ends = [end for pairs in draw_pairs(self.edges, self.run.graph, BATCH, self.rng) for end in pairs]
         points, position = np.unique(np.concatenate(ends), return_inverse=True)
         mine = torch.from_numpy(points[own_slice(len(points))]).to(self.rows.device)

@@ -106,7 +106,7 @@ def sum_gradients(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def _told(collective: Callable[..., Any], *args: Any) -> None:
-    """Run a collective operation, and say what it means where another process has ended."""
+    """Run a collective operation, and explain the error if another process has ended."""
     try:
         collective(*args)
     except RuntimeError as error:

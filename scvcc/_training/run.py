@@ -46,11 +46,11 @@ class Run:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     def rng(self, stage: str) -> Generator:
-        """Random numbers for a stage; every call starts the stage's stream anew."""
+        """Random numbers for a stage; every call starts the stage's stream again."""
         return stream(self.seed, stage)
 
     def once(self, stage: str, compute: Callable[[], tuple[np.ndarray, ...]]) -> list[np.ndarray]:
-        """What a stage computes, or has computed before the fit was ended."""
+        """What a stage computes, or computed before the fit was interrupted."""
         kept = self.checkpoint.kept(stage)
         if not kept:
             kept = {str(i): array for i, array in enumerate(compute())}

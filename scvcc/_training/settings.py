@@ -43,7 +43,7 @@ def beta(epoch: float, gamma: float = 0.01) -> float:
 
 
 def resolve_weights(objective: str, given: Mapping[str, float] | None) -> dict[str, float]:
-    """Loss weights of an objective with the user's own put over them."""
+    """Loss weights of an objective, overridden by the user's own."""
     weights = dict(LOSS_WEIGHTS[objective])
     for name, value in (given or {}).items():
         if name not in weights:

@@ -27,11 +27,11 @@ def restored_threads() -> Iterator[None]:
 
 @contextmanager
 def threads(n_jobs: int | None, n_rows: int, *, small: int = 5_000) -> Iterator[None]:
-    """Use `n_jobs` threads in numba, torch and the libraries below; −1 is as many as there are processors for.
+    """Use `n_jobs` threads in numba, torch and the libraries below; −1 uses all available processors.
 
-    Processors count where this process may use them, by its affinity and by the quota of its container. None uses as many
-    threads at most, and one for small matrices: on a busy machine threads of little work wait for each other, and 700 rows
-    took three times the processor time of one thread. A process made by fork always uses one.
+    Available are those that this process may use, by its affinity and by the quota of its container. None uses at most as
+    many threads, and one for small matrices: on a busy machine, threads with little work wait for each other, and 700 rows
+    took three times the processor time of one thread. A forked process always uses one.
     """
     n_jobs = 1 if is_forked() else n_jobs
     if n_jobs is None:

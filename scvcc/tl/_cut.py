@@ -117,7 +117,7 @@ def cut(
 
 
 def _tested(adata: AnnData, key: str, stored: StoredTree, n_clusters: int, seed: int) -> np.ndarray:
-    """P-values of the splits that lead to so many clusters, on the representation of the run."""
+    """P-values of the splits that lead to `n_clusters`, on the representation of the run."""
     record, known = results.own_record(adata, key), stored.leaf >= 0
     chosen = record["representation"]
     n_pcs = None if chosen.get("n_pcs") is None else int(chosen["n_pcs"])

@@ -150,7 +150,7 @@ def batch_mixing(graph: sp.spmatrix | sp.sparray, batch: ArrayLike) -> np.ndarra
 
     Returns
     -------
-    Scores (n,): 0 where all neighbors are of the cell's own batch, 1 where they are as mixed as all cells. It can exceed
+    Scores (n,): 0 if all neighbors are of the cell's own batch, 1 if they are as mixed as all cells. A score can exceed
     1, and is NaN for a cell without neighbors, and for all cells of a single batch.
 
     Examples

@@ -58,7 +58,7 @@ def vcc(
     use_raw
         Read variables from `adata.raw`. None does so if it has the variable and `layer` is not set.
     legend_loc
-        Where to write the names of categories: "on data" (next to the cells where a name would hide a small cluster),
+        Where to write the names of categories: "on data" (next to the cells if a name would hide a small cluster),
         "beside" the clusters, in the "right margin", or nowhere ("none"). Names that would overlap others on the map
         are listed in the right margin, as are "unassigned" and, for cells without a value, "NA".
     confidence

@@ -72,7 +72,7 @@ def cut(
         `merge_unsupported` joins parts of two clusters, as in "3,0+4", they are not nested in those of the run. Cells
         that the run left out with `restrict_to` keep their label. The next run under `key` removes the column.
     `adata.uns[key]["tree"]["p"]`
-        Only with `support=True`: the p-value of each merge of the tree, NaN where it was not tested.
+        Only with `support=True`: the p-value of each merge of the tree, NaN if it was not tested.
 
     Examples
     --------

@@ -67,9 +67,9 @@ def vcc(
         Put a "?" after the names of clusters that no valley of density separates from some neighbor, according to
         `adata.uns[key]["support"]`.
     palette
-        Colors of the categories: a list, a color for each name, or the name of a palette of scanpy or of a colormap
-        of matplotlib, such as "tab10". None takes the colors stored in `adata.uns`, or else colors that people with a
-        color vision deficiency can tell apart.
+        Colors of the categories: a list, a dict from name to color, or the name of a scanpy palette or a matplotlib
+        colormap, such as "tab10". None takes the colors stored in `adata.uns`, or else colors that people with a color
+        vision deficiency can tell apart.
     cmap
         Colormap for numbers.
     size

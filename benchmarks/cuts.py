@@ -182,7 +182,7 @@ def _rare_table(rows: pd.DataFrame) -> str:
     n = rows.groupby(["set", "case"]).ngroups // rows.share.nunique()
     text = (
         f"F1 of the best cluster for a type cut down to a share of the cells: means over {n} types, the most distinct of "
-        f"{rows.set.nunique()} sets, and {rows.seed.nunique()} seeds. *Best node*: of all nodes of the tree.\n\n"
+        f"{', '.join(SETS[name].title for name in rows.set.unique())} (seeds: {rows.seed.nunique()}). *Best node*: of all nodes of the tree.\n\n"
     )
     header = ("", *(f"{share:.1%}, {k}" for share in RARE_SHARES for k in given))
     return text + markdown(header, lines)
@@ -202,7 +202,7 @@ def _families_table(rows: pd.DataFrame) -> str:
         ]
         lines.append([method, k, *cells])
     text = (
-        f"20,000 simulated cells, 200 types in 20 families; means over {rows.seed.nunique()} seeds. The last column is in "
+        f"20,000 simulated cells, 200 types in 20 families; means over seeds ({rows.seed.nunique()}). The last column is in "
         "processor seconds.\n\n"
     )
     return text + markdown(("", "K", "NMI", "ARI", "found", "smallest", "seconds"), lines)

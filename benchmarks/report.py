@@ -71,8 +71,7 @@ NOTES = {
     "not left out. Some types are subtypes of others, and no measure can recognize these as unknown.",
     "limit": "Share of cells left unassigned at the default limit: of types that were left out, far (their center is at least "
     "three standard deviations from that of the nearest fitted type) and near; of all other new cells; and of those whose type "
-    "has fewer than 30 fitted cells. Means over the types left out. In the rows with K - 5 and K + 5, the reference has five clusters "
-    "fewer or more than types, at least two.",
+    "has fewer than 30 fitted cells. Means over the types left out.",
     "shift": "Share of new cells left unassigned, and the lower quartile of the novelty of single cells, for queries like the "
     "reference (0.25 is expected), of other donors, and of another condition. *Of known types*: of the cells whose type has at least "
     "30 fitted cells. *As batches*: the reference was fitted with its donors as batches; the query is of donors that it has not seen.",
@@ -346,7 +345,13 @@ def limit_table(rows: pd.DataFrame) -> str:
         "cells of known types",
         "of rare known types",
     )
-    return f"{NOTES['limit']}\n\n" + markdown(header, lines)
+    wrong = (rows.split != "half").any()
+    note = (
+        " With K - 5 and K + 5, the reference has five clusters fewer or more than types, at least two."
+        if wrong
+        else ""
+    )
+    return f"{NOTES['limit']}{note}\n\n" + markdown(header, lines)
 
 
 def shift_section(rows: pd.DataFrame) -> str:

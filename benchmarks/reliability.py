@@ -24,7 +24,7 @@ from .scale import TYPES, some_cells
 SETS = ("pbmc3k", "ifnb", "mnist_test")
 VARIANTS = ("shuffled rows", "two threads", "double precision", "another seed")
 SIZES, REPEATS, THREADS = (10_000, 30_000, 100_000), 20, 2
-COLUMNS = tuple("what set variant n value cpu_seconds status threads versions commit machine".split())
+COLUMNS = tuple("what set variant n value status threads versions commit machine".split())
 
 
 def fit(task: dict[str, Any]) -> Rows:

@@ -131,7 +131,7 @@ def outcome(named, ask, *args, **kwargs):
 
 @fuzz(
     quick=30,
-    slow=1500,
+    slow=600,
     X=matrices(),
     n_clusters=st.sampled_from((None, 2, 3, 10)),
     n_neighbors=st.sampled_from((2, 5, 16)),
@@ -160,7 +160,7 @@ def fitted_on_two_groups():
     return scvcc.VCC(2, hidden=(8,), epochs=0).fit(X)
 
 
-@fuzz(quick=40, slow=3000, X=matrices(columns=7))
+@fuzz(quick=40, slow=1000, X=matrices(columns=7))
 def test_any_new_rows(X):
     model = fitted_on_two_groups()
     for ask in (model.transform, model.predict_proba, model.novelty, model.predict):
@@ -170,7 +170,7 @@ def test_any_new_rows(X):
 
 @fuzz(
     quick=15,
-    slow=1000,
+    slow=400,
     graph=graphs(50),
     mode=st.sampled_from(("distance", "connectivity")),
     n_clusters=st.sampled_from((None, 2, 5)),
@@ -186,7 +186,7 @@ def test_any_graph(graph, mode, n_clusters):
         assert_result(fitted, X)
 
 
-@fuzz(quick=60, slow=3000, X=matrices(least_rows=2), graph=graphs(30), seed=st.integers(0, 99), K=st.integers(1, 5))
+@fuzz(quick=60, slow=2000, X=matrices(least_rows=2), graph=graphs(30), seed=st.integers(0, 99), K=st.integers(1, 5))
 def test_any_metric(X, graph, seed, K):
     rng = np.random.default_rng(seed)
     labels, others = rng.integers(K, size=(2, X.shape[0]))
@@ -204,7 +204,7 @@ def test_any_metric(X, graph, seed, K):
     assert np.array_equal(np.isnan(mixing), n_others == 0)
 
 
-@fuzz(quick=5, slow=300, X=matrices(least_rows=12), batch=st.booleans())
+@fuzz(quick=5, slow=60, X=matrices(least_rows=12), batch=st.booleans())
 def test_any_adata(X, batch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -138,7 +138,7 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path, ended_after, monkeypatc
     assert file.read_bytes() == before
 
 
-def test_what_is_no_checkpoint_is_refused_and_left(tmp_path, ended_after, untouched):
+def test_what_is_no_checkpoint_is_refused_and_left(tmp_path, ended_after, untouched, monkeypatch):
     file = tmp_path / "fit"
     whole = begun(file, ended_after)
     flipped = bytearray(whole)
@@ -151,6 +151,7 @@ def test_what_is_no_checkpoint_is_refused_and_left(tmp_path, ended_after, untouc
             fitted("compact", file)
         assert file.read_bytes() == found
     adata = ad.AnnData(X.copy())
+    monkeypatch.setattr("scvcc.tl._vcc.find_inputs", None)  # refused before anything is computed
     with pytest.raises(ValueError, match="is not a checkpoint"), untouched(adata):
         scvcc.tl.vcc(adata, 4, progress=False, checkpoint=file)
     with pytest.raises(ValueError, match="not a file"):

@@ -50,6 +50,7 @@ def test_the_guard_fails_above_the_goal(monkeypatch, tmp_path, ours, fails):
     monkeypatch.setattr(
         speed, "in_process", lambda _, task, limit: [{"status": "ok", "seconds": times[task["method"]]}]
     )
+    monkeypatch.setattr(speed, "prepare", lambda threads: None)  # the environment is that of all tests
     command = ["speed", "mnist", "--check", "--repeats", "2", "--out", str(tmp_path / "speed.csv")]
     monkeypatch.setattr("sys.argv", command)
     if fails:

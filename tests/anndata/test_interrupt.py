@@ -132,3 +132,16 @@ def test_interrupts_at_random_moments(task, everything, same, monkeypatch):
         signal.signal(signal.SIGALRM, before)
     assert interrupted >= 10
     assert set(threading.enumerate()) <= threads
+
+
+def test_another_thread_writes_without_touching_the_signal():
+    done, handler = [], signal.getsignal(signal.SIGINT)
+
+    def write():
+        with uninterrupted():
+            done.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+    assert done == [handler]

@@ -10,6 +10,7 @@ from pathlib import Path
 import anndata as ad
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import make_blobs
 
 import scvcc
@@ -138,6 +139,22 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path, ended_after, monkeypatc
     assert file.read_bytes() == before
 
 
+def test_sparse_rows_and_numbers_of_numpy(tmp_path, ended_after):
+    file, kept = tmp_path / "fit", sp.csr_matrix(np.maximum(X, 0))
+    settings = {"hidden": (16,), "batch_size": 8, "n_neighbors": 8}
+    whole = scvcc.VCC(4, **settings).fit(kept)
+    ended_after(4)
+    with pytest.raises(Ended):
+        scvcc.VCC(4, checkpoint=file, **settings).fit(kept)
+    ended_after()
+    other = kept.copy()
+    other.data[0] += 1e-3
+    with pytest.raises(ValueError, match="another X"):
+        scvcc.VCC(4, checkpoint=file, **settings).fit(other, graph=whole.graph_, graph_mode="connectivity")
+    again = scvcc.VCC(np.int64(4), checkpoint=file, **settings).fit(kept)
+    np.testing.assert_array_equal(again.embedding_, whole.embedding_)
+
+
 def test_what_is_no_checkpoint_is_refused_and_left(tmp_path, ended_after, untouched, monkeypatch):
     file = tmp_path / "fit"
     whole = begun(file, ended_after)
@@ -235,7 +252,7 @@ whole = result(started(None))
 seconds = time.monotonic() - begin
 rng, outcomes = np.random.default_rng(), []
 while len(outcomes) < {kills}:
-    moment = rng.uniform(0, 1.2 * seconds)
+    moment = rng.uniform(0.4, 1.1) * seconds  # before that, it starts, and has nothing to lose
     pid = started("fit")
     time.sleep(moment)
     os.kill(pid, signal.SIGKILL)
@@ -253,7 +270,7 @@ print(json.dumps(outcomes))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("settings", "kills"), [("hidden=(64, 64), batch_size=32", 20), ("hidden=(64,), objective='paper', epochs=10", 5)]
+    ("settings", "kills"), [("hidden=(64, 64), batch_size=8", 20), ("hidden=(64,), objective='paper', epochs=10", 5)]
 )
 def test_kills_at_random_moments(tmp_path, settings, kills):
     done = subprocess.run(

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence
 from scipy.spatial.distance import pdist
 
 from scvcc._clusters.assignment import nearest_center
@@ -79,3 +80,21 @@ def test_best_places_are_where_the_forces_balance():
     reached = [minimize(energy, start.ravel()).fun for start in candidates]
     assert minimize(energy, places.ravel()).fun > energy(places) - 0.5
     assert energy(places) < np.median(reached) < max(reached) - 0.5  # there was a choice to be made
+
+
+def test_eigenvectors_that_do_not_converge_leave_noise(blobs, monkeypatch):
+    def some(matrix, k, **_):
+        raise ArpackNoConvergence("", np.array([0.5, 1.0, 0.9]), np.eye(matrix.shape[0])[:, :3])
+
+    graph, rng = blobs[1], np.random.default_rng(0)
+    monkeypatch.setattr(_layout, "eigsh", some)
+    H = _layout.spectral_start(graph, 5, rng)
+    np.testing.assert_allclose(H[[2, 0], [0, 1]], 1, atol=0.01)  # the second and the third by their values
+    assert np.abs(H[:, 2:]).max() < 0.01 and H[:, 2:].std(axis=0).min() > 0
+
+    def none(matrix, k, **_):
+        raise ArpackError(-9)
+
+    monkeypatch.setattr(_layout, "eigsh", none)
+    H = _layout.spectral_start(graph, 5, rng)
+    assert np.abs(H).max() < 0.01 and H.std(axis=0).min() > 0

@@ -155,8 +155,8 @@ def neighbors(
     """Build a batch-corrected neighbor graph, for `scvcc.tl.vcc`, `sc.tl.umap` and `sc.tl.leiden`.
 
     Technical differences between batches are removed before the neighbor search, as far as the data support it: batches
-    that are already mixed, or that have too little in common with the others, are left as they are. The stored
-    representation is not changed. `scvcc.tl.vcc(adata, batch_key=...)` builds the same graph.
+    that are already mixed, differ only in the shares of types, or have too little in common with the others are left as
+    they are. The stored representation is not changed. `scvcc.tl.vcc(adata, batch_key=...)` builds the same graph.
 
     Parameters
     ----------

@@ -246,7 +246,7 @@ def novelties(model: Any, fit: Data, X: Any, seed: int) -> tuple[np.ndarray, np.
 
     if fit.shrinkage is not None:
         expect_shrunk(model, fit.X, fit.shrinkage, seed)
-    return model.novelty(X), place(model, X, np.asarray)[1]
+    return model.novelty(X), place(model, X, lambda block: block)[1]
 
 
 def unseen(job: Job, folder: Path) -> Rows:

@@ -316,12 +316,12 @@ def over_seeds(rows: pd.DataFrame, value: Callable[[pd.DataFrame], float], digit
 
 def limit_table(rows: pd.DataFrame) -> str:
     """Shares of cells left unassigned by the default limit, for far and near types apart, and with another K."""
-    parts = [("", rows[(rows.split == "half") & rows.set.isin(UNSEEN)])]
-    parts += [
-        (split.removeprefix("half"), select(rows, split=split))
-        for split in dict.fromkeys(rows.split)
-        if split != "half"
-    ]
+    cells, wrong = rows[(rows.split == "half") & rows.set.isin(UNSEEN)], rows[rows.split != "half"]
+    parts = [("", cells)]
+    if len(wrong):
+        both = cells[cells.set.isin(wrong.set) & cells.seed.isin(wrong.seed)]
+        found = {", K": both, **{split.removeprefix("half"): part for split, part in wrong.groupby("split")}}
+        parts += [(f"{what} ({part.set.nunique()} sets)", part) for what, part in found.items()]
     parts += [(", documents", rows[~rows.set.isin(UNSEEN)])]
     lines = []
     for what, part in parts:

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from benchmarks import newcells, report
 from benchmarks.data import Data
+from scvcc import VCC
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,15 @@ def test_how_far_a_type_is_apart():
     X = rng.normal(size=(3000, 4)) + np.repeat([0, 50, 5], 1000)[:, None] * np.array([1, 0, 0, 0])
     fit = Data(X[:2000], np.repeat([0, 1], 1000), "cells")
     assert newcells.apart(fit, X[2000:]) == pytest.approx(5, rel=0.1)
+
+
+def test_documents_stay_sparse():
+    X = np.random.default_rng(0).normal(size=(80, 6)).clip(0).astype(np.float32)
+    model = VCC(2, hidden=(8,), epochs=0).fit(X)
+    dense, sparse = (
+        newcells.novelties(model, Data(part, np.arange(80) % 2, "documents"), part, 0) for part in (X, sp.csr_matrix(X))
+    )
+    np.testing.assert_allclose(dense, sparse, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -159,7 +169,7 @@ def test_page_of_new_points(tmp_path, monkeypatch):
         "| novelty, pooled | 2 | 0.875 ±0.035 | 0.90 ±0.00 (1 types) | 0.40 ±0.00 (1 types) | 0.030 ±0.000 | 0.10 ±0.00 |"
         in text
     )
-    assert "| novelty, pooled, K + 5 | 1 | 0.850 | 0.90 (1 types) | 0.40 (1 types) | 0.030 | 0.10 |" in text
+    assert "| novelty, pooled, K + 5 (1 sets) | 1 | 0.850 | 0.90 (1 types) | 0.40 (1 types) | 0.030 | 0.10 |" in text
     assert "| IFN-β PBMC | half of the donors | 2 | 0.70 ±0.14 | 0.50 ±0.00 | 0.80 ±0.00 |" in text
     assert "| IFN-β PBMC | half of the donors, as batches | 1 | 0.10 | 0.50 | 0.80 |" in text
     assert (tmp_path / "reliability.png").exists()

@@ -311,7 +311,9 @@ def mean_auroc(rows: pd.DataFrame) -> float:
 def over_seeds(rows: pd.DataFrame, value: Callable[[pd.DataFrame], float], digits: int = 3) -> str:
     """Mean of a value over seeds, and its standard deviation."""
     found = pd.Series([value(group) for _, group in rows.groupby("seed")]).dropna()
-    return f"{found.mean():.{digits}f}" + (f" ±{found.std():.{digits}f}" if len(found) > 1 else "")
+    return (
+        "–" if found.empty else f"{found.mean():.{digits}f}" + (f" ±{found.std():.{digits}f}" if len(found) > 1 else "")
+    )
 
 
 def limit_table(rows: pd.DataFrame) -> str:

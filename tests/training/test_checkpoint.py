@@ -259,7 +259,8 @@ while len(outcomes) < {kills}:
     os.waitpid(pid, 0)
     if Path("digest").exists():
         Path("digest").unlink()
-        continue  # it was done
+        seconds *= 0.8  # it was done: the machine is quicker now
+        continue
     had = Path("fit").exists()
     same = result(started("fit")) == whole
     left = [name for name in os.listdir() if "fit" in name]

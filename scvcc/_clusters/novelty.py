@@ -26,7 +26,7 @@ class Sample:
     middle: np.ndarray  # (K,) median of the log distances in each cluster
     spread: np.ndarray  # (K,) their interquartile range
     scores: np.ndarray  # (m,) relative distances that new rows would have, sorted
-    pooled: np.ndarray  # (m,) the same, pooled with companions
+    pooled: np.ndarray  # (m,) the same, pooled with companions; zeros where rows are not to be pooled
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def novelty(sample: Sample, Z: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def pool(sample: Sample, companions: Companions, Z: np.ndarray, novelty: np.ndarray) -> np.ndarray:
-    """Novelty of the rows `Z` of a query, pooled with that of their nearest companions, if there are enough of these."""
-    if len(companions.rows) <= COMPANIONS:
+    """Novelty of the rows `Z` of a query, pooled with that of their nearest companions, if that is wanted and there are enough."""
+    if len(companions.rows) <= COMPANIONS or not sample.pooled.any():
         return novelty
     return _share_below(sample.pooled, _pooled_scores(companions, Z, novelty, len(sample.pooled)))
 

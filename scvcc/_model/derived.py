@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,7 +64,11 @@ def grown(
 def sample_of_all(
     X: Matrix, encoder: Encoder, centers: np.ndarray, seed: int, shrinkage: np.ndarray | None = None
 ) -> Sample:
-    """A random sample of all rows, which a sketch is not; `shrinkage` moves them to where new rows would be."""
+    """A random sample of all rows, which a sketch is not; `shrinkage` moves them to where new rows would be.
+
+    Without it new rows of known kinds may all lie a little further out, and a mean over many of them would show just that:
+    none are pooled then.
+    """
     rng, n, device = stream(seed, "novelty"), X.shape[0], encoder.center.device
     chosen = np.sort(rng.choice(n, min(2000, n), replace=False))
     onto = projection(early_width(encoder.sizes), rng)
@@ -72,7 +77,8 @@ def sample_of_all(
         moved = rows.mean(axis=0) + (rows - rows.mean(axis=0)) * shrinkage.astype(np.float32)
     (H, Z), (H_moved, Z_moved) = (encode_with_features(encoder, Rows(part, device), onto) for part in (rows, moved))
     labels, moved_labels = nearest_center(H, centers), nearest_center(H_moved, centers)
-    return take_sample(Z, labels, Z_moved, moved_labels, onto, len(centers))
+    sample = take_sample(Z, labels, Z_moved, moved_labels, onto, len(centers))
+    return sample if shrinkage is not None else replace(sample, pooled=np.zeros_like(sample.pooled))
 
 
 def expect_shrunk(model: VCC, X: Matrix, shrinkage: np.ndarray, seed: int) -> None:

@@ -352,9 +352,9 @@ def test_other_files(tmp_path, raw):
 
 def test_sizes_are_checked_before_anything_is_read(tmp_path, monkeypatch):
     path, limit = tmp_path / "m", _files.HEADER_LIMIT
-    assert_refused(path, (limit + 1).to_bytes(8, "little") + b" " * 2 * limit, "no model file")
+    assert_refused(path, (limit + 1).to_bytes(8, "little") + b" " * 2 * limit, "not a model file")
     monkeypatch.setattr(_files, "FILE_LIMIT", 1000)
-    assert_refused(path, (500).to_bytes(8, "little") + b" " * 1000, "no model file")
+    assert_refused(path, (500).to_bytes(8, "little") + b" " * 1000, "not a model file")
 
 
 @pytest.mark.parametrize("gigabytes", [3, 7])

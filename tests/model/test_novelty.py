@@ -1,5 +1,7 @@
 """How unlike the training rows a row is, as the estimator finds it."""
 
+from copy import copy
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -54,16 +56,31 @@ def test_a_row_is_as_novel_alone_as_in_company_and_sparse_as_dense(model):
     H, pooled, alone = place(model, X, np.copy)
     np.testing.assert_array_equal(H, model.transform(X))
     np.testing.assert_array_equal(alone, whole)  # of all rows: they are fewer than 2,000
-    others = Companions(second_layer(model, X), whole)
-    np.testing.assert_array_equal(pooled, pool(model.sample_, others, others.rows, whole))
+    np.testing.assert_array_equal(pooled, whole)  # where new rows come to lie is not known, and none are pooled
 
 
-def test_companions_of_a_kind_raise_each_others_novelty(model):
+@pytest.fixture(scope="module")
+def pooling(model):
+    """A model that knows where new rows come to lie: here, where those of the fit are."""
+    pooling = copy(model)
+    expect_shrunk(pooling, X, np.ones(8), 4)
+    return pooling
+
+
+def test_rows_are_pooled_where_it_is_known_what_new_ones_are_like(pooling):
+    _, pooled, alone = place(pooling, X, np.copy)
+    others = Companions(second_layer(pooling, X), alone)
+    expected = pool(pooling.sample_, others, others.rows, alone)
+    np.testing.assert_array_equal(pooled, expected)
+    assert not np.array_equal(pooled, alone)
+
+
+def test_companions_of_a_kind_raise_each_others_novelty(pooling):
     """Rows of a fourth group lie somewhat apart; that they all do is seen only together."""
     group = X[y == 2][:40] + 1.2 * (X[y == 1].mean(axis=0) - X[y == 2].mean(axis=0)) * np.arange(8) % 3
     query = np.concatenate([X[y != 2][:100] + 0.1, group])
-    _, together, _ = place(model, query, np.copy)
-    alone = model.novelty(query)
+    _, together, _ = place(pooling, query, np.copy)
+    alone = pooling.novelty(query)
     assert np.mean(together[100:] > 0.95) >= np.mean(alone[100:] > 0.95)
     assert together[100:].std() < alone[100:].std() or together[100:].min() > 0.99
 

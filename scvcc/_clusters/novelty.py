@@ -12,9 +12,7 @@ from numpy.random import Generator
 from scipy.special import ndtri
 from sklearn.neighbors import NearestNeighbors
 
-NEIGHBORS = 15  # training rows that a distance is the mean to
-COMPANIONS, POOLED = 30, 0.8  # rows of a query that a row is pooled with, and how much they count
-STEADY = 30  # rows of a cluster from which its own distances count more than those of all clusters
+COMPANIONS = 30  # rows of a query that a row is pooled with
 
 
 @dataclass(frozen=True)
@@ -90,28 +88,30 @@ def pool(sample: Sample, companions: Companions, Z: np.ndarray, novelty: np.ndar
     return _share_below(sample.pooled, _pooled_scores(companions, Z, novelty, len(sample.pooled)))
 
 
-def _usual(distance: np.ndarray, labels: np.ndarray, K: int) -> tuple[np.ndarray, np.ndarray]:
-    """Median and interquartile range in each cluster, drawn to those of all rows where a cluster has few."""
+def _usual(distance: np.ndarray, labels: np.ndarray, K: int, steady: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    """Median and interquartile range in each cluster, drawn to those of all rows if it has few: fewer than `steady`."""
     low, middle, high = np.quantile(distance, [0.25, 0.5, 0.75])
     found = np.tile(np.array([middle, max(high - low, 1e-3)]), (K, 1))
     for k in np.unique(labels):
         own = distance[labels == k]
         low, middle, high = np.quantile(own, [0.25, 0.5, 0.75])
-        found[k] += len(own) / (len(own) + STEADY) * (np.array([middle, high - low]) - found[k])
+        found[k] += len(own) / (len(own) + steady) * (np.array([middle, high - low]) - found[k])
     found[:, 1] = np.maximum(found[:, 1], 0.2 * found[:, 1].mean())
     return found[:, 0].astype(np.float32), found[:, 1].astype(np.float32)
 
 
-def _pooled_scores(companions: Companions, Z: np.ndarray, novelty: np.ndarray, m: int) -> np.ndarray:
-    """Mean of the normal score of each row and that of its companions."""
+def _pooled_scores(
+    companions: Companions, Z: np.ndarray, novelty: np.ndarray, m: int, weight: float = 0.8
+) -> np.ndarray:
+    """Mean of the normal score of each row and those of its companions, which have this `weight`."""
     near = _nearest(companions.rows, Z, COMPANIONS)[1]
     own, others = (ndtri(np.clip(share, 0.5 / m, 1 - 0.5 / m)) for share in (novelty, companions.novelty))
-    return ((1 - POOLED) * own + POOLED * others[near].mean(axis=1)).astype(np.float32)
+    return ((1 - weight) * own + weight * others[near].mean(axis=1)).astype(np.float32)
 
 
-def _log_distance(rows: np.ndarray, Z: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
-    """Log of the mean distance of each row of `Z` to the nearest of `rows`."""
-    return np.log(np.maximum(_nearest(rows, Z, NEIGHBORS, own)[0].mean(axis=1), 1e-9))
+def _log_distance(rows: np.ndarray, Z: np.ndarray, own: np.ndarray | None = None, k: int = 15) -> np.ndarray:
+    """Log of the mean distance of each row of `Z` to the `k` nearest of `rows`."""
+    return np.log(np.maximum(_nearest(rows, Z, k, own)[0].mean(axis=1), 1e-9))
 
 
 def _nearest(rows: np.ndarray, Z: np.ndarray, k: int, own: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -96,8 +96,8 @@ def warn_about(n_found: int, n: int, settings: Settings) -> None:
         )
     if n_found == 1:
         warn(
-            "There is no evidence for more than one cluster: no valley of density parts any two. Set n_clusters, without "
-            "merge_unsupported, to divide the rows nevertheless."
+            "There is no evidence for more than one cluster: no valley of density separates any two. To divide the rows "
+            "anyway, set n_clusters, without merge_unsupported."
         )
     elif n_found < (settings.n_clusters or 0) and not settings.merge_unsupported:
         warn(

@@ -23,27 +23,10 @@ from scvcc._training.graph import neighbor_distances
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-SAMPLE = 6000  # cells that say whether all batches are mixed
 BATCH_SAMPLE = 1500  # cells of one batch, or of those it is compared with: their distances are one dense matrix
 LEAST_CELLS = 10  # of a batch that says anything: fewer have no groups
-NEIGHBORS = 15  # as in the graph that is built in the end
-GROUPS = 10  # of cells of a batch, at most: about as many as a sample has large types
 APART = 0.2  # from here on batches are corrected: random ones stay below .06, donors of one run below .16, others are .47 or more
-MIXING_CELLS = 100  # of a group in which batches may differ in their shares, and be mixed all the same
-MIXED_GROUP = 0.02  # so many foreign neighbors, of those by chance over all cells, are expected in a group of one batch
-
-SHIFT_MUTUAL, SHIFT_GROUP, SHIFT_ROUNDS = 20, 5, 6  # mutual neighbors, cells for each group, rounds
-CLOSE = 0.5  # groups at a distance of one shift are correlated by exp(-CLOSE)
 EVIDENCE = 0.6  # below, groups do not agree on a shift
-
-COMMON_MUTUAL, COMMON_GROUP = 5, 20  # mutual neighbors and cells for each group, where counterparts are sought
-COVERED = 0.3  # share of a group's cells with a counterpart, where the whole group has one
-COMMON = (0.7, 0.85)  # trust grows from 0 to 1 between these shares of groups with a counterpart
-
-CLUSTER_CELLS, MOST_CLUSTERS = 30, 100  # cells for each cluster, as in Harmony; clusters
-SOFTNESS = 0.1  # of clusters, as in Harmony
-NOISE = 2.0  # offsets that spread less than this multiple of chance are none
-OFFSET_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -96,18 +79,17 @@ def correct_batches(
     """
     rng = np.random.default_rng(seed)
     size = np.bincount(batch)
-    rows = np.concatenate(
-        [_draw(np.flatnonzero(batch == b), max(SAMPLE // len(size), 50), rng) for b in range(len(size))]
-    )
+    most = max(6000 // len(size), 50)  # cells that say whether all batches are mixed
+    rows = np.concatenate([_draw(np.flatnonzero(batch == b), most, rng) for b in range(len(size))])
     apart = separation(Z[rows], batch[rows], n_jobs=n_jobs)
     zero = np.zeros(len(size))
     if strength == 0 or len(size) == 1 or apart.max() < APART:
         return Correction(Z, ("already mixed",) * len(size), apart, zero, zero, zero)
 
-    group = _groups(Z[rows], MIXING_CELLS, np.random.default_rng(seed), SAMPLE // MIXING_CELLS)
+    group = _groups(Z[rows], 100, np.random.default_rng(seed), most=60)
     if separation(Z[rows], batch[rows], group, n_jobs=n_jobs).max() < APART:  # a matter of which cells they hold
-        outcome = np.where((apart < APART) & (size >= LEAST_CELLS), "already mixed", "left as it is")
-        return Correction(Z, tuple(outcome.tolist()), apart, zero, zero, zero)
+        kept = np.where((apart < APART) & (size >= LEAST_CELLS), "already mixed", "left as it is")
+        return Correction(Z, tuple(kept.tolist()), apart, zero, zero, zero)
 
     X = Z - Z.mean(axis=0)  # directions from the center are meaningful, and products precise
     shifts, agreement = agreed_shifts(X, batch, rng)
@@ -129,20 +111,27 @@ def _draw(rows: np.ndarray, most: int, rng: Generator) -> np.ndarray:
     return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 
-def _groups(Z: np.ndarray, cells_each: int, rng: Generator, most: int = GROUPS) -> np.ndarray:
+def _groups(Z: np.ndarray, cells_each: int, rng: Generator, most: int = 10) -> np.ndarray:
+    """Groups of cells, by default no more than a sample has large types."""
     n_groups = int(np.clip(len(Z) // cells_each, 1, most))
     return KMeans(n_groups, n_init=1, random_state=int(rng.integers(2**31))).fit(Z).labels_
 
 
 def separation(
-    Z: np.ndarray, batch: np.ndarray, group: np.ndarray | None = None, *, n_jobs: int | None = None
+    Z: np.ndarray,
+    batch: np.ndarray,
+    group: np.ndarray | None = None,
+    *,
+    n_neighbors: int = 15,
+    floor: float = 0.02,
+    n_jobs: int | None = None,
 ) -> np.ndarray:
     """How far each batch is from mixed with the others: 1 − share of foreign neighbors / its value by chance.
 
-    With `group` (n,), chance is that of drawing neighbors from the cell's own group. Two standard errors are given away,
-    and a batch of fewer than `LEAST_CELLS` cells says nothing.
+    With `group` (n,), chance is that of drawing neighbors from the cell's own group, and in a group of one batch still the
+    share `floor` of chance among all cells. Two standard errors are given away, and a batch of fewer than `LEAST_CELLS` cells says nothing.
     """
-    k = min(NEIGHBORS, len(Z) - 1)
+    k = min(n_neighbors, len(Z) - 1)
     near = batch[neighbor_distances(Z, k, n_jobs=n_jobs).indices].reshape(len(Z), k)
     foreign = (near != batch[:, None]).mean(axis=1)
     size = np.bincount(batch)
@@ -153,7 +142,7 @@ def separation(
         inside = np.zeros((group.max() + 1, len(size)))
         np.add.at(inside, (group, batch), 1)
         drawn = 1 - (inside[group, batch] - 1) / np.maximum(inside.sum(axis=1)[group] - 1, 1)
-        chance = MIXED_GROUP * chance + (1 - MIXED_GROUP) * np.bincount(batch, drawn) / size
+        chance = floor * chance + (1 - floor) * np.bincount(batch, drawn) / size
     chance = np.maximum(chance, 1e-9)
     return np.where(size >= LEAST_CELLS, np.clip(1 - (mean + 2 * error) / chance, 0, 1), 0)
 
@@ -192,12 +181,14 @@ def agreed_shifts(X: np.ndarray, batch: np.ndarray, rng: Generator) -> tuple[np.
     return shifts, evidence
 
 
-def agreed_shift(Y: np.ndarray, reference: np.ndarray, rng: Generator) -> tuple[np.ndarray, float]:
+def agreed_shift(
+    Y: np.ndarray, reference: np.ndarray, rng: Generator, *, mutual: int = 20, cells_each: int = 5, rounds: int = 6
+) -> tuple[np.ndarray, float]:
     """The shift (d,) that lays `Y` onto `reference`, and how far groups of cells on both sides agree on it (0 to 1)."""
-    sides = _groups(Y, SHIFT_GROUP, rng), _groups(reference, SHIFT_GROUP, rng)
-    k = max(1, min(SHIFT_MUTUAL, len(Y) // 5))
+    sides = _groups(Y, cells_each, rng), _groups(reference, cells_each, rng)
+    k = max(1, min(mutual, len(Y) // 5))
     shift, evidence = np.zeros(Y.shape[1], dtype=np.float32), 0.0
-    for _ in range(SHIFT_ROUNDS):
+    for _ in range(rounds):
         i, j = mutual_neighbors(Y + shift, reference, k)
         (there, agree), (back, agree_too) = (
             _consensus(Y, reference, i, j, sides[0]),
@@ -232,7 +223,7 @@ def _consensus(
     center, weight = _median(vector, np.sqrt(size[used]))
     length2 = max(float(center @ center), 1e-12)
     apart2 = ((place[:, None] - place) ** 2).sum(axis=2)
-    together = weight @ np.exp(-CLOSE * apart2 / length2) @ weight  # 1 / the number of independent groups
+    together = weight @ np.exp(-apart2 / (2 * length2)) @ weight  # 1 / the number of independent groups
     spread2 = weight @ ((vector - center) ** 2).sum(axis=1)
     error2 = together / max(1 - together, 1e-9) * spread2
     return center, max(0.0, 1 - error2 / length2)
@@ -251,8 +242,21 @@ def _median(vector: np.ndarray, weight: np.ndarray, rounds: int = 10) -> tuple[n
 # --------------------------------------------------------------------------------------------- offsets by kind of cells
 
 
-def counterparts(X: np.ndarray, batch: np.ndarray, rng: Generator) -> np.ndarray:
-    """Trust (B,) in common kinds: have nearly all groups of a batch, and of some other one, a counterpart elsewhere?"""
+def counterparts(
+    X: np.ndarray,
+    batch: np.ndarray,
+    rng: Generator,
+    *,
+    mutual: int = 5,
+    cells_each: int = 20,
+    covered: float = 0.3,
+    common: tuple[float, float] = (0.7, 0.85),
+) -> np.ndarray:
+    """Trust (B,) in common kinds: have nearly all groups of a batch, and of some other one, a counterpart elsewhere?
+
+    A group has one if the share `covered` of its cells has. Trust grows from 0 to 1 between the two shares `common` of groups
+    that have one.
+    """
     score = np.zeros(batch.max() + 1)
     for b in range(len(score)):
         rows = np.flatnonzero(batch == b)
@@ -261,23 +265,28 @@ def counterparts(X: np.ndarray, batch: np.ndarray, rng: Generator) -> np.ndarray
         Y = X[_draw(rows, BATCH_SAMPLE, rng)]
         rest = X[_draw(np.flatnonzero(batch != b), BATCH_SAMPLE, rng)]
         has = np.zeros(len(Y))
-        has[mutual_neighbors(Y, rest, max(1, min(COMMON_MUTUAL, len(Y) // 3)))[0]] = 1
+        has[mutual_neighbors(Y, rest, max(1, min(mutual, len(Y) // 3)))[0]] = 1
         for _ in range(3):  # clusterings differ
-            group = _groups(Y, COMMON_GROUP, rng)
-            score[b] += np.minimum(np.bincount(group, has) / np.bincount(group) / COVERED, 1).mean() / 3
+            group = _groups(Y, cells_each, rng)
+            score[b] += np.minimum(np.bincount(group, has) / np.bincount(group) / covered, 1).mean() / 3
     others = np.array([np.delete(score, b).max() for b in range(len(score))])
-    low, high = COMMON
+    low, high = common
     return np.clip((np.minimum(score, others) - low) / (high - low), 0, 1)
 
 
-def remove_offsets(X: np.ndarray, batch: np.ndarray, trust: np.ndarray, rng: Generator) -> np.ndarray:
-    """Take away the batches' offsets in each of many soft clusters, found anew among the corrected rows."""
-    n_clusters = int(np.clip(len(X) // CLUSTER_CELLS, 2, MOST_CLUSTERS))
+def remove_offsets(
+    X: np.ndarray, batch: np.ndarray, trust: np.ndarray, rng: Generator, *, softness: float = 0.1, rounds: int = 10
+) -> np.ndarray:
+    """Take away the batches' offsets in each of many soft clusters, which are then found again among the corrected rows.
+
+    Number and softness of the clusters are those of Harmony.
+    """
+    n_clusters = int(np.clip(len(X) // 30, 2, 100))
     start = KMeans(n_clusters, n_init=1, max_iter=25, random_state=int(rng.integers(2**31)))
     U = _unit(X)
     centers = start.fit(U[_draw(np.arange(len(X)), 20_000, rng)]).cluster_centers_
-    for _ in range(OFFSET_ROUNDS):
-        R = np.exp(2 * (U @ _unit(centers).T - 1) / SOFTNESS)
+    for _ in range(rounds):
+        R = np.exp(2 * (U @ _unit(centers).T - 1) / softness)
         R /= R.sum(axis=1, keepdims=True)
         Z = X - fitted_offsets(X, batch, R, trust)
         U = _unit(Z)
@@ -293,7 +302,7 @@ def fitted_offsets(X: np.ndarray, batch: np.ndarray, R: np.ndarray, trust: np.nd
     """Offsets (n, d) of the batches, by soft cluster, R (n, K): a model with random effects.
 
     Offsets are shrunk by the variance within / between batches; a cluster in which batches differ by less than
-    `NOISE` times what chance allows has none.
+    twice what chance allows has none.
     """
     members = [np.flatnonzero(batch == b) for b in range(len(trust))]
     count = np.stack([R[r].sum(axis=0, dtype=np.float64) for r in members]) + 1e-9  # (B, K)
@@ -313,10 +322,10 @@ def fitted_offsets(X: np.ndarray, batch: np.ndarray, R: np.ndarray, trust: np.nd
     return out
 
 
-def _between_variance(mean: np.ndarray, size: np.ndarray, within: np.ndarray) -> np.ndarray:
+def _between_variance(mean: np.ndarray, size: np.ndarray, within: np.ndarray, noise: float = 2.0) -> np.ndarray:
     """Variance (K,) of the batches' means beyond chance, by moments (DerSimonian and Laird)."""
     total = np.maximum(size.sum(axis=0), 1e-9)
     center = (size[:, :, None] * mean).sum(axis=0) / total[:, None]
     spread = (size * ((mean - center) ** 2).sum(axis=2)).sum(axis=0)
     chance = within * np.maximum((size > 0).sum(axis=0) - 1, 1)
-    return np.maximum(0, spread - NOISE * chance) / np.maximum(total - (size**2).sum(axis=0) / total, 1e-9)
+    return np.maximum(0, spread - noise * chance) / np.maximum(total - (size**2).sum(axis=0) / total, 1e-9)

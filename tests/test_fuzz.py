@@ -205,7 +205,7 @@ def test_any_metric(X, graph, seed, K):
 
 
 # more find what docs/reliability.md names: with numbers that scanpy's search cannot take, the error may speak of NaN
-@fuzz(quick=5, slow=5, X=matrices(least_rows=12), batch=st.booleans())
+@fuzz(quick=5, slow=100, X=matrices(least_rows=12), batch=st.booleans())
 def test_any_adata(X, batch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

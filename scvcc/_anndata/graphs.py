@@ -16,7 +16,7 @@ from scvcc._anndata.messages import info, listed
 from scvcc._anndata.representation import Additions, Representation, Request, Source, graph_source, params_of
 from scvcc._model.checks import warn
 from scvcc._model.lazy import computed
-from scvcc._model.rows import on_host
+from scvcc._model.rows import on_host, values
 from scvcc._training.forks import check_kernels
 from scvcc._training.graph import GraphMode, check_distances, check_graph, entry_rows
 
@@ -144,7 +144,7 @@ def built_graph(adata: AnnData, representation: Representation, request: Request
         own = request.batch_key is not None or _is_stored(adata, "neighbors")
         key = f"{request.key}_neighbors" if own else "neighbors"
     search = {"n_neighbors": 16, "metric": "euclidean", **request.search}
-    X, source, n_neighbors, table = representation.X, representation.source, search["n_neighbors"], None
+    X, source, n_neighbors, table = values(representation.X, None), representation.source, search["n_neighbors"], None
     if X.shape[0] <= n_neighbors:
         raise ValueError(
             f"n_neighbors={n_neighbors} needs more than {n_neighbors} cells, but adata has {X.shape[0]}: "

@@ -27,6 +27,9 @@ BATCH_SAMPLE = 1500  # cells of one batch, or of those it is compared with: thei
 LEAST_CELLS = 10  # of a batch that says anything: fewer have no groups
 APART = 0.2  # from here on batches are corrected: random ones stay below .06, donors of one run below .16, others are .47 or more
 EVIDENCE = 0.6  # below, groups do not agree on a shift
+CLOSE = 0.5  # groups at a distance of one shift are correlated by exp(-CLOSE)
+COMMON = (0.7, 0.85)  # trust grows from 0 to 1 between these shares of groups with a counterpart
+OFFSET_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,7 @@ def _consensus(
     center, weight = _median(vector, np.sqrt(size[used]))
     length2 = max(float(center @ center), 1e-12)
     apart2 = ((place[:, None] - place) ** 2).sum(axis=2)
-    together = weight @ np.exp(-apart2 / (2 * length2)) @ weight  # 1 / the number of independent groups
+    together = weight @ np.exp(-CLOSE * apart2 / length2) @ weight  # 1 / the number of independent groups
     spread2 = weight @ ((vector - center) ** 2).sum(axis=1)
     error2 = together / max(1 - together, 1e-9) * spread2
     return center, max(0.0, 1 - error2 / length2)
@@ -250,12 +253,10 @@ def counterparts(
     mutual: int = 5,
     cells_each: int = 20,
     covered: float = 0.3,
-    common: tuple[float, float] = (0.7, 0.85),
 ) -> np.ndarray:
     """Trust (B,) in common kinds: have nearly all groups of a batch, and of some other one, a counterpart elsewhere?
 
-    A group has one if the share `covered` of its cells has. Trust grows from 0 to 1 between the two shares `common` of groups
-    that have one.
+    A group has one if the share `covered` of its cells has.
     """
     score = np.zeros(batch.max() + 1)
     for b in range(len(score)):
@@ -270,12 +271,12 @@ def counterparts(
             group = _groups(Y, cells_each, rng)
             score[b] += np.minimum(np.bincount(group, has) / np.bincount(group) / covered, 1).mean() / 3
     others = np.array([np.delete(score, b).max() for b in range(len(score))])
-    low, high = common
+    low, high = COMMON
     return np.clip((np.minimum(score, others) - low) / (high - low), 0, 1)
 
 
 def remove_offsets(
-    X: np.ndarray, batch: np.ndarray, trust: np.ndarray, rng: Generator, *, softness: float = 0.1, rounds: int = 10
+    X: np.ndarray, batch: np.ndarray, trust: np.ndarray, rng: Generator, *, softness: float = 0.1
 ) -> np.ndarray:
     """Take away the batches' offsets in each of many soft clusters, which are then found again among the corrected rows.
 
@@ -285,7 +286,7 @@ def remove_offsets(
     start = KMeans(n_clusters, n_init=1, max_iter=25, random_state=int(rng.integers(2**31)))
     U = _unit(X)
     centers = start.fit(U[_draw(np.arange(len(X)), 20_000, rng)]).cluster_centers_
-    for _ in range(rounds):
+    for _ in range(OFFSET_ROUNDS):
         R = np.exp(2 * (U @ _unit(centers).T - 1) / softness)
         R /= R.sum(axis=1, keepdims=True)
         Z = X - fitted_offsets(X, batch, R, trust)

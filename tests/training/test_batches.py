@@ -43,7 +43,7 @@ def test_separation_within_groups_compares_with_the_shares_of_batches_there(shif
         mine = np.flatnonzero(batch == b)
         shares = [np.mean(batch[near[i]] != b) for i in mine]
         drawn = np.mean([np.mean(np.delete(batch, i)[np.delete(group, i) == group[i]] != b) for i in mine])
-        chance = batches.MIXED_GROUP * np.mean(batch != b) + (1 - batches.MIXED_GROUP) * drawn
+        chance = 0.02 * np.mean(batch != b) + 0.98 * drawn
         expected.append(np.clip(1 - (np.mean(shares) + 2 * np.std(shares) / np.sqrt(len(mine))) / chance, 0, 1))
     np.testing.assert_allclose(batches.separation(Z, batch, group), expected, atol=1e-12)
     assert (max(expected) > batches.APART) == bool(shift)

@@ -130,7 +130,10 @@ def test_what_was_opened_can_be_written_with_the_result(suffix, stored, file, tm
     scvcc.tl.map_query(lazy, file)
     getattr(lazy, f"write_{suffix}")(tmp_path / f"out.{suffix}")
     again = getattr(ad, f"read_{suffix}")(tmp_path / f"out.{suffix}")
-    pd.testing.assert_frame_equal(again.uns["ranks"]["table"], cells.uns["ranks"]["table"])
+    kept = again.uns["ranks"]["table"]
+    pd.testing.assert_frame_equal(
+        kept, cells.uns["ranks"]["table"], check_dtype=False
+    )  # strings have two types in pandas 3
     assert again.uns["ranks"]["names"].tolist() == ["x", "y"]
     assert again.obs["vcc"].notna().all() and (again.X != cells.X).nnz == 0
 

@@ -27,10 +27,8 @@ from scvcc._training.checkpoint import checksum, write_atomically
 from scvcc._training.encoder import Encoder, early_width
 
 FORMAT = 1  # raised when an older reader would go wrong
-HEADER_LIMIT, FILE_LIMIT = (
-    1 << 20,
-    1 << 32,
-)  # bytes; 100 million cells take 2 GB, names of features are kept as a tensor
+# bytes; 100 million cells take 2 GB, names of features are kept as a tensor
+HEADER_LIMIT, FILE_LIMIT = 1 << 20, 1 << 32
 OF_THE_MACHINE = ("checkpoint", "device", "n_jobs", "progress")  # parameters that say nothing about the model
 DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64", "U8": "uint8"}
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError)  # what reading may raise

@@ -457,6 +457,14 @@ def test_layer_and_obsm_at_once(pbmc):
         prepared(pbmc, layer="a", use_rep="X_pca")
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e-30, 1e30, 1e200])
+def test_numbers_out_of_range_are_named_before_a_graph_is_built(unit, monkeypatch):
+    monkeypatch.setattr("scanpy.pp.neighbors", lambda *args, **kwargs: pytest.fail("searched"))
+    X = np.random.default_rng(0).normal(size=(60, 5)) * unit
+    with pytest.raises(ValueError, match="X has values (of )?up to .*scale X"):
+        prepared(ad.AnnData(X), use_rep="X")
+
+
 def refuse(*args, **kwargs):
     raise ArpackError(-9)
 
